@@ -1,1 +1,1 @@
-"""Speed and memory, measured as ratios to a limit in the same run; never part of the tests."""
+"""Benchmarks of speed and memory, mostly as ratios to a limit in the same run; not run by tests."""

@@ -1,6 +1,6 @@
-"""Runs every bench, one after the other; `python -m benchmarks.NAME` runs one.
+"""Runs all benches, one after the other; `python -m benchmarks.NAME` runs one.
 
-The end repeats what each changed. A bench that fails does not stop the others.
+At the end it prints the changes of each bench again. A failed bench does not stop the others.
 """
 
 import subprocess

@@ -1,8 +1,8 @@
-"""How many events a second the audit gets through, and whether its memory grows with the stream.
+"""Measures how many events per second the audit handles, and whether its memory grows.
 
-A backlog of one minute's events after the other, with the ledger and the receipts that gateway and
-delivery write; after each, a run of the audit in a process of its own. At last one that has just
-started reads all of them at once.
+It writes one minute's events after the other, with the ledger and receipts that gateway and
+delivery would write. After each minute the audit, a separate process, runs once. At the end a newly
+started audit reads everything at once.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
 
 _STREAM = "pace"
-# A minute at 2,500 a second; and one at 20,000 a second.
+# A minute at 2,500 events a second, and one at 20,000.
 _EVENTS, _BUSY_EVENTS = 150_000, 1_200_000
 _BEGINNING, _MINUTES = 2, 20
 _HEAP_MB = 512
 _TIERS = [tier.name for tier in RetrySchedule().tiers]
 _AT_ONCE = Rules(check_after_ms=0, overdue_ms=600_000)
-# Long ago enough that all minutes are over.
+# Begin this long ago, so that all minutes are over.
 _AGE_MS = 3_600_000
 
 
@@ -60,20 +60,20 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Small minutes, then a busy one, then all of them by an audit that has just started."""
+    """The runs: over small minutes, over a busy one, and over all by a newly started audit."""
 
     first: Ran
-    # The median of the later ones.
+    # Medians of the later small minutes.
     warm_s: float
     warm_processor_s: float
     busy: Ran
     all_at_once: Ran
-    # With 0.3 million events behind it, and with ten times as many.
+    # After 0.3 million events, and after ten times as many.
     memory_mb: tuple[int, int]
 
     @property
     def events_per_s(self) -> float:
-        """The rate over a minute with 20,000 events a second."""
+        """The audit's rate over the busy minute of 20,000 events a second."""
         return self.busy.stated / self.busy.took_s
 
     @property
@@ -82,7 +82,7 @@ class Pace:
 
 
 def pace() -> Pace:
-    """Measure it on a Kafka of its own."""
+    """Measure the audit on a separate Kafka."""
     with (
         tempfile.TemporaryDirectory() as folder,
         Cluster(folder=Path(folder) / "kafka", cache=default_cache()) as kafka,
@@ -126,7 +126,7 @@ def _audit(kafka: str, folder: Path) -> Iterator["_Run"]:
 
 
 class _Run:
-    """Let the audit run once; return its output."""
+    """Runs the audit once per call, and returns its figures."""
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
         assert child.stdin is not None
@@ -142,7 +142,7 @@ class _Run:
 
 
 async def _answer(kafka: str, folder: Path) -> None:
-    """The process that is measured: a run for each line that comes."""
+    """Run the audit once for each line of input; the main loop of the measured process."""
     with audit_spark(folder / "spark", None, heap_mb=_HEAP_MB) as spark:
         async with audit_kafka(kafka) as asked:
             await _runs(AuditReads(spark, kafka), asked, Memory(), folder)

@@ -1,7 +1,7 @@
-"""Writes the audit's input for a stream's minutes, as gateway and delivery write it.
+"""Writes the audit's input for a stream's minutes, as gateway and delivery would.
 
 Log and ledger come from the gateway's own publisher and ledger, so that rows, Kafka batches and
-their compression are the real ones; receipts are of batches of 500, all of them delivered.
+compression are real. The receipts are for batches of 500, all of them delivered.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from shared.runtime.kafka.clients import KafkaProducer, new_producer
 from shared.runtime.kafka.lane_positions import LaneGroups
 
 MINUTE_MS = 60_000
-# The size of a request and of a delivered batch: the latter is a destination's default.
+# The sizes of a request and of a delivered batch; the latter is a destination's default.
 _REQUEST_EVENTS, _BATCH_EVENTS = 100, 500
 _REQUESTS_AT_ONCE = 40
 # An event arrives at most this long after its own time; its delivery takes this long.
@@ -37,17 +37,17 @@ _VALUE = b'{"says":"the audit never reads this"}'
 
 @dataclass(slots=True)
 class _Part:
-    """Events of one Kafka partition that no receipt tells of yet."""
+    """Events of one Kafka partition that have no receipt yet."""
 
     first: int = 0
     times_ms: list[int] = field(default_factory=list)
     accepted_ats_ms: list[int] = field(default_factory=list)
-    # By first offset, those before which one is missing.
+    # By first offset: reports that wait for an earlier one.
     reports: dict[int, tuple[list[int], int]] = field(default_factory=dict)
 
 
 class Backlog:
-    """Writes minute after minute of one stream, and tells how far its lane is."""
+    """Writes one stream minute by minute, and its lane's positions."""
 
     def __init__(self, kafka: str, stream: str) -> None:
         self._kafka = kafka
@@ -58,7 +58,7 @@ class Backlog:
 
     @property
     def ends(self) -> dict[int, int]:
-        """Where each Kafka partition of the stream ends, once all of it has receipts."""
+        """The end of each Kafka partition of the stream, once all its events have receipts."""
         return {number: part.first for number, part in self._parts.items()}
 
     async def write(self, minute_ms: int, count: int) -> None:
@@ -76,7 +76,7 @@ class Backlog:
                 together = starts[begin : begin + _REQUESTS_AT_ONCE]
                 times = [minute_ms + at * MINUTE_MS // count for at in together]
                 await asyncio.gather(*(self._post(publisher, ledger, at_ms) for at_ms in times))
-                # About as often as it does by the clock, at 20,000 events a second.
+                # About as often as the ledger flushes by the clock at 20,000 events a second.
                 if together[0] % 20_000 < _REQUEST_EVENTS * _REQUESTS_AT_ONCE:
                     await ledger.flush()
                 await self._tell(receipts, at_least=_BATCH_EVENTS)
@@ -89,7 +89,7 @@ class Backlog:
         await self._tell_position()
 
     async def _tell_position(self) -> None:
-        """Say that the lane has passed everything. Kafka makes the topic at the first commit."""
+        """Commit the end as the lane's position. Kafka creates the topic at the first commit."""
         position = {KafkaPartition(self._topic, number): end for number, end in self.ends.items()}
         async with asyncio.timeout(_PATIENCE_S), LaneGroups(self._kafka) as groups:
             while True:
@@ -123,7 +123,7 @@ class Backlog:
         part = self._parts.setdefault(report.partition, _Part())
         times_ms = [events[at].time_ms for at in report.positions]
         part.reports[report.first_offset] = (times_ms, accepted_at_ms)
-        # They come side by side: what closes up is entered.
+        # Reports arrive in any order; enter those that continue the entered ones.
         while (entry := part.reports.pop(part.first + len(part.times_ms), None)) is not None:
             part.times_ms += entry[0]
             part.accepted_ats_ms += [entry[1]] * len(entry[0])

@@ -1,4 +1,4 @@
-"""Lists the benches, and of each the figures that count: meaning, better way, target, noise."""
+"""Lists the benches with their figures: meaning, which way is better, target, noise."""
 
 from typing import NamedTuple
 
@@ -69,7 +69,7 @@ BENCHES: dict[str, tuple[Figure, ...]] = {
         _less("p95_ms", "(a) age on arrival, p95", 1_500, noise=_TAIL),
         _less("load_cores", "(a) cores at 200 events/s"),
         _less("rss_mb", "(a) memory in MB", 1_500),
-        _less("new_live_s", "(a) a new destination is live after, s", 5, least=1),
+        _less("new_live_s", "(a) time until a new destination is live, s", 5, least=1),
         _less("crowded_ratio", "(a) the others' p99 beside 20 bad ones", 1.5, noise=_TAIL),
         _less("cost_ratio_3", "(b) cost of an event at 3 processes, to 1", 1.2),
         _less("handover_s", "(c) planned move, p95 in s", 3, least=1),
@@ -83,7 +83,7 @@ BENCHES: dict[str, tuple[Figure, ...]] = {
         _more("ratio_batch_1000", "1,000 events, as a share of (a)", 0.50),
         _less("p99_ms_batch_100", "p99 at 100 events", 100, noise=_TAIL),
         _less("us_per_single", "processor time of a request of 1 event, µs"),
-        _less("rss_mb", "most memory in MB", 256),
+        _less("rss_mb", "peak memory in MB", 256),
         _more("events_per_s_batch_1", "events/s, 1 a request", noise=0.25),
         _more("events_per_s_batch_100", "events/s, 100 a request", noise=0.25),
         _more("events_per_s_batch_1000", "events/s, 1,000 a request", noise=0.25),
@@ -91,7 +91,7 @@ BENCHES: dict[str, tuple[Figure, ...]] = {
     "status": (
         _less("status_s", "with observe, s", least=0.2),
         _less("without_observe_s", "without it, s", noise=0.25),
-        _less("observe_start_s", "observe has read all after, s", noise=0.25),
+        _less("observe_start_s", "time until observe has caught up, s", noise=0.25),
     ),
     "idle": (
         _less("cores_fresh", "cores, just started", 0.15, least=0.03),
@@ -101,7 +101,7 @@ BENCHES: dict[str, tuple[Figure, ...]] = {
         # One round of this figure may be off by a tenth.
         _less("audit_cost", "(a) throughput lost to the audit, share", least=0.1),
         _more("events_per_s", "(b) events/s audited", noise=0.25),
-        _more("cold_events_per_s", "(b) events/s of an audit that starts", noise=0.25),
+        _more("cold_events_per_s", "(b) events/s of a new audit", noise=0.25),
         _less("p95_error_ms", "(c) error of the reported p95, ms", least=10),
         _less("index_share", "(d) throughput lost to the index, share", 0.03, least=0.03),
         _less("find_ms_p99", "(d) p99 of finding one in ten million, ms", 300),
@@ -109,17 +109,17 @@ BENCHES: dict[str, tuple[Figure, ...]] = {
     "archive": (
         _more("archive_events_per_s", "events/s archived", 20_000, noise=0.25),
         _more("restore_events_per_s", "events/s restored", noise=0.25),
-        _more("delivery_share", "delivery's rate beside an archive, share", 0.8, noise=0.1),
-        _more("reading_share", "delivery's rate beside a reader, share"),
+        _more("delivery_share", "delivery's rate while archiving, share", 0.8, noise=0.1),
+        _more("reading_share", "delivery's rate beside an archive's reader, share"),
         _more("db_rows_per_s", "rows/s into one table", noise=0.25),
-        _more("static_gain", "static shards beside spread, 500 rows", noise=0.3),
+        _more("static_gain", "rate of static shards, to spread, 500 rows", noise=0.3),
     ),
     "client": (
         _more("send_ratio", "dicts, many at once", 0.8),
         _more("send_ratio_singly", "dicts, one by one"),
         _more("send_ratio_texts", "JSON texts"),
         _more("send_ratio_spool", "dicts through a spool"),
-        _more("send_ratio_plain", "dicts, by the standard library's `json`"),
+        _more("send_ratio_plain", "dicts, with the standard library's `json`"),
     ),
     "retrier": (
         _less("lateness_p99_s", "steady, p99 in s", 2, noise=0.25),
@@ -133,14 +133,14 @@ BENCHES: dict[str, tuple[Figure, ...]] = {
         _more("ratio_select", "`select`, as a share of reading", 0.25),
         _more("one_partition_mb_s", "MB/s from one Kafka partition", 20),
         _less("added_lag_p95_ms", "added lag, p95", 500, noise=_TAIL),
-        _less("failing_p99_ratio", "delivery's p99 beside failing ones", 1.5, noise=0.25),
+        _less("failing_p99_ratio", "delivery's p99 beside failing ones, to alone", 1.5, noise=0.25),
         _less("idle_cores_10", "cores of ten idle ones", 0.3, least=0.03),
         _less("idle_mb_10", "memory of ten idle ones in MB", 1_300),
         _more("ratio_window", "windows, as a share of reading"),
-        _less("window_over_ms_p50", "a window's row is stored after, ms", noise=0.25),
-        _less("window_idle_ms_max", "the same once events stop, longest", noise=_TAIL),
-        _more("enrich_lookups_per_s", "look-ups a second and core", 100_000, noise=0.25),
-        _more("enrich_gain", "look-up beside a GET, processor time", 5, noise=0.3),
+        _less("window_over_ms_p50", "delay of a window's row, p50", noise=0.25),
+        _less("window_idle_ms_max", "longest such delay once events stop", noise=_TAIL),
+        _more("enrich_lookups_per_s", "look-ups per second and core", 100_000, noise=0.25),
+        _more("enrich_gain", "processor time of a GET, to a look-up", 5, noise=0.3),
         _less("query_p99_ms", "p99 of a GET at 500/s", 20, noise=_TAIL, least=3),
     ),
 }

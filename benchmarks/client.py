@@ -1,9 +1,8 @@
-"""Measures the client for Python against raw HTTP with the same bodies, in turn, in one run.
+"""Measures the Python client against raw HTTP with the same bodies, in alternating runs.
 
 Both send batches of 500 events of 500 bytes over four connections to one gateway worker with a real
-Kafka behind it, from a process of their own; all of it shares the machine. The client is given
-500 dicts at once, which it writes as JSON, and tells each event's fate; raw HTTP has its bodies
-ready.
+Kafka, each from a separate process on the same machine. The client gets 500 dicts at once, writes
+them as JSON, and reports each event's fate; raw HTTP has ready-made bodies.
 `python -m benchmarks.client [rounds] [seconds]`.
 """
 

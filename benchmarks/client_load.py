@@ -1,8 +1,8 @@
-"""One sender that sends as fast as it may for some seconds: `KIND URL STREAM SECONDS` (client.py).
+"""Sends as fast as possible for some seconds: `KIND URL STREAM SECONDS` (see client.py).
 
-raw: threads that post ready-made bodies by the standard library's client, and read the answers.
-dicts, texts: the client for Python, given 500 dicts at once, or JSON; singly: dicts one by one;
-spool: dicts through a spool; plain: dicts that the standard library writes, not msgspec.
+raw: threads post ready-made bodies with the standard library's client, and read the answers.
+dicts, texts: the Python client gets 500 dicts at once, or 500 JSON texts; singly: dicts one by one;
+spool: dicts through a spool; plain: dicts that the standard library encodes instead of msgspec.
 """
 
 import http.client
@@ -19,7 +19,7 @@ from hifi_client import Fate, Sender, Sent
 from hifi_client.sending.json_writer import plain_writer
 
 BATCH, PARALLEL = 500, 4
-# Behind the requests under way.
+# Bytes that may wait behind the open requests.
 _AHEAD_BYTES = 8_000_000
 
 
@@ -27,7 +27,7 @@ _AHEAD_BYTES = 8_000_000
 class Load:
     accepted: int
     errors: int
-    # When all of it was accepted, and the cost until then.
+    # When all events were accepted, and the processor time until then.
     ended_s: float
     cpu_s: float
 
@@ -69,7 +69,7 @@ def _raw(_: str, url: str, stream: str, *, until_s: float) -> Load:
 def _client(kind: str, url: str, stream: str, *, until_s: float) -> Load:
     texts = [event(number) for number in range(BATCH)]
     given = texts if kind == "texts" else [json.loads(text) for text in texts]
-    # The last of each batch, as most programs keep none.
+    # Keeps only the last event of each batch, as most programs keep none.
     sent: list[Sent] = []
     with tempfile.TemporaryDirectory() as folder:
         hifi = Sender(

@@ -1,7 +1,7 @@
-"""How close `deliver` comes to sending ready-made bodies: the cost of everything around HTTP.
+"""Measures `deliver` against sending ready-made bodies: the cost of everything except HTTP.
 
-(a) the limit: the same HTTP client posts bodies that were joined beforehand, as many at a time;
-(b) `deliver` from fetched records to receipts. Interleaved, 500 events of 500 bytes in a batch.
+(a) the limit: the same HTTP client posts ready-made bodies, as many at a time; (b) `deliver`, from
+fetched records to receipts. Interleaved rounds with batches of 500 events of 500 bytes.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 class _Run(NamedTuple):
-    """Events per second, and the processor time of each, which other processes change less."""
+    """Events per second, and processor time per event, which other processes affect less."""
 
     per_s: float
     cpu_us: float
@@ -93,7 +93,7 @@ def _record(offset: int) -> DefaultRecord:
 
 
 def _posting(to: Destination) -> Callable[[], None]:
-    """Each body is another one, as they are in life: one that stays in the cache is sent faster."""
+    """Return a sender of different bodies, because one body would stay in the cache."""
     bodies = [
         b"[%b]" % b",".join(map(_event, range(first, first + _BATCH)))
         for first in range(0, _EVENTS, _BATCH)
@@ -116,7 +116,7 @@ def _posting(to: Destination) -> Callable[[], None]:
 
 
 def _delivery(to: Destination, flows: Path) -> Callable[[], None]:
-    """Prepare fetched batches before the clock starts, and return the delivery to measure."""
+    """Prepare fetched batches before the measurement, and return the delivery to measure."""
     rows = 10_000
     batches = [
         FetchedRecords(
@@ -125,7 +125,7 @@ def _delivery(to: Destination, flows: Path) -> Callable[[], None]:
         )
         for first in range(0, _EVENTS, rows)
     ]
-    # With the flow's files, as a lane has them.
+    # With the flow's files, as in a lane.
     plan = Plan("stream", {to.id: to}, allows_private=True, flow_folder=flows)
 
     def run() -> None:

@@ -1,12 +1,11 @@
-"""How fast lanes deliver, how late events are at either latency, and the cost of bad neighbours.
+"""Measures how fast lanes deliver, how late events are, and the cost of bad neighbours.
 
-(a) Spark at its best reads Kafka to Arrow to Python and drops the rows; (b) a lane delivers them, a
-backlog of a million events of 500 bytes in 4 Kafka partitions, to a local sink in batches of 500,
-interleaved with (a). (c)
-the age of events on arrival at 1,000 events/s, written straight to Kafka: at either latency. (d) a
-healthy destination's p99 alone, and beside a dead one, one that takes 30 s, one that always says
-429, and one that drips, interleaved: each has a stream of its own with 100 events/s. Sink,
-generator, Kafka and Spark share the machine.
+(a) Spark at its best reads Kafka through Arrow into Python, and drops the rows. (b) A lane delivers
+the same backlog to a local sink in batches of 500, interleaved with (a): a million events of 500
+bytes in 4 Kafka partitions. (c) The age of events on arrival, at 1,000 events/s written straight to
+Kafka, for each latency setting. (d) A healthy destination's p99 alone, and beside four bad ones,
+interleaved: a dead one, one that takes 30 s, one that always answers 429, and one that drips. Each
+has its own stream with 100 events/s. Sink, generator, Kafka and Spark share the machine.
 `python -m benchmarks.delivery [rates] [micro-batch] [realtime] [neighbours]`.
 """
 
@@ -37,20 +36,20 @@ _ROUNDS = 3
 _BACKLOG_EVENTS = 1_000_000
 _LAG_EVENTS_PER_S = 1_000
 _MICRO_BATCH_S = 20.0
-# Many ends of the time for which a task follows its streams.
+# Long enough for many follow-up tasks; each follows its streams for a limited time.
 _REALTIME_S = 30.0
 _NEIGHBOURS = ("dead", "slow", "limiting", "dripping")
 _NEIGHBOUR_EVENTS_PER_S = 100
-# The host takes cores from us for seconds at a time, which spoils one round and not the median.
+# The host takes cores away for seconds at a time, which spoils one round but not the median.
 _NEIGHBOUR_ROUNDS = 5
-# The slow ones' micro-batches last 17 s, when they try: an end of one is in it.
+# Long enough to include the end of a slow destination's micro-batch, which lasts 17 s.
 _NEIGHBOUR_S = 30.0
-# New lanes and a cold JVM must not be measured: discard the figures of this load. The p95 of
-# 10 s falls for 40 s after a driver's start, and stays where it is from then on.
+# Figures of this time are discarded, so that new lanes and a cold JVM are not measured. The p95
+# over 10 s falls for 40 s after a driver's start, and then stays constant.
 _WARM_UP_S = 40.0
-# Lanes that join a driver which is warm, up to the first end of a slow one's micro-batch.
+# Time for lanes that join a warm driver, up to the first end of a slow micro-batch.
 _JOIN_S = 20.0
-# The sink has every event by then, or it is an error.
+# Events that arrive later than this count as errors.
 _ARRIVE_TIMEOUT_S = 30.0
 
 
@@ -95,7 +94,7 @@ def main() -> None:
         print(f"| figure | value |\n|{'---|' * 2}")
         for part in parts:
             measured = _PARTS[part](place)
-            # Printed as they come: a run that is cut off has then printed its results so far.
+            # Printed at once, so that an interrupted run has printed its results so far.
             for what, figure in measured.items():
                 print(f"| {what} | {figure:,} |", flush=True)
             errors = figures.get("errors", 0) + measured.get("errors", 0)
@@ -177,7 +176,7 @@ def _lags(place: Place, driver: Driver, latency: Latency, duration_s: float) -> 
 
 def _neighbours(place: Place, driver: Driver) -> list[tuple[Lags, Lags]]:
     healthy = Destination(stream="healthy", name="sink", url=place.sink.url("quick"))
-    # Nobody listens at port 9, the discard service of old.
+    # Nobody listens at port 9, that of the obsolete discard service.
     urls = {name: place.sink.url(name) for name in _NEIGHBOURS[1:]} | {
         "dead": "http://127.0.0.1:9/"
     }
@@ -196,7 +195,7 @@ def _neighbours(place: Place, driver: Driver) -> list[tuple[Lags, Lags]]:
 
 
 def _measure(place: Place, streams: list[str], events_per_s: float, duration_s: float) -> Lags:
-    """Load on all the streams at once; what arrives at the quick sink is that of the first."""
+    """Load all streams at once; return the lags of the first, whose events the quick sink gets."""
     load = subprocess.run(
         [
             *(sys.executable, "-m", "benchmarks.paced", place.servers),

@@ -1,4 +1,4 @@
-"""Runs delivery as the process that it is, for benchmarks that look at it from outside."""
+"""Runs delivery as a real process, for benchmarks that measure it from outside."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ _LOOK_S = 0.2
 
 
 class Driver:
-    """A delivery process, and the channel that commands it."""
+    """Controls a delivery process."""
 
     def __init__(self, servers: str, metrics_port: int, pid: int) -> None:
         self.pid = pid
@@ -45,7 +45,7 @@ class Driver:
         await_lanes([self], destinations, are_up=False)
 
     def events_sent(self, destination: Destination) -> int:
-        """How many events of a destination have their outcomes."""
+        """Return how many events of a destination have an outcome."""
         name = f'hifi_delivery_events_read_total{{destination="{destination.id}"}} '
         lines = [line for line in self.says().splitlines() if line.startswith(name)]
         return round(sum(float(line.removeprefix(name)) for line in lines))
@@ -62,7 +62,7 @@ class Driver:
 def await_lanes(
     drivers: Sequence[Driver], destinations: Sequence[Destination], *, are_up: bool
 ) -> None:
-    """Wait until each of these lanes runs in one of the processes, or has ended."""
+    """Wait until each lane of these destinations runs in a process, or until all have ended."""
     until_s = time.monotonic() + _READY_TIMEOUT_S
     wanted = {f'hifi_delivery_lane_up{{destination="{one.id}"}}' for one in destinations}
     while True:
@@ -81,7 +81,7 @@ def await_lanes(
 
 @contextmanager
 def running_driver(servers: str, folder: Path, code: Path | None = None) -> Iterator[Driver]:
-    """A delivery process; `code` is a checkout of another release that it runs."""
+    """Run a delivery process; `code`: a checkout of another release to run instead."""
     (port,) = pick_free(1)
     environment = {
         **os.environ,

@@ -1,8 +1,8 @@
-"""Measures how fast Spark reads a stream and drops it, and how fast lanes deliver it, interleaved.
+"""Measures, interleaved, how fast Spark reads a stream, and how fast lanes deliver it.
 
-(a) the limit: Spark's own reading at its best, Kafka to Arrow to Python, of the events' bytes and
-nothing else, and Python drops the rows; (b) delivery's process sends a backlog in batches of 500 to
-a sink, from its first request to its last.
+(a) the limit: Spark at its best reads only the events' bytes, from Kafka through Arrow into Python,
+which drops the rows; (b) a delivery process sends a backlog in batches of 500 to a sink, measured
+from its first request to its last.
 """
 
 import time
@@ -22,20 +22,20 @@ from shared.runtime.spark.session import SparkSettings, map_arrow, running_spark
 _TIMEOUT_S = 120.0
 _LOOK_S = 0.5
 _LOG_OPTIONS = files("shared.runtime").joinpath("log4j2.properties")
-# Settings of a session that only reads: Spark's defaults where ours are for small tasks.
-# Read by 600,000 events, warm, with other work beside it: 115,000 events/s as ours are; 170,000
-# with code generated and the JVM's own compiler and collector; 235,000 without headers, which are
-# rows within a row; 255,000 with the value alone; 200,000 of that with the quick compiler.
+# Settings of a session that only reads: Spark's defaults in place of ours, which suit small tasks.
+# Reading 600,000 events, warm, beside other work: 115,000 events/s with our settings; 170,000 with
+# generated code and the JVM's default compiler and collector; 235,000 without headers, which are
+# nested rows; 255,000 with the value alone, and 200,000 of these with the quick compiler.
 AT_ITS_BEST = {
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOG_OPTIONS}",
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1_048_576),
 }
-# It takes three million events until the JVM reads as fast as it will.
+# The JVM reaches its full speed after three million events.
 _WARM_UP_ROUNDS = 2
 
 
-def rates(  # noqa: PLR0917 - what is measured
+def rates(  # noqa: PLR0917 - the parts of a measurement
     servers: str,
     stream: str,
     sink: LagSink,
@@ -44,13 +44,13 @@ def rates(  # noqa: PLR0917 - what is measured
     event_count: int,
     rounds: int,
 ) -> list[tuple[float, float]]:
-    """Events per second of (a) and (b), by round."""
+    """Return the events per second of (a) and (b), by round."""
     settings = SparkSettings(
         name="bench", folder=folder, worker_daemon="delivery.lanes.worker_daemon", more=AT_ITS_BEST
     )
     with running_spark(settings) as spark:
         measured: list[tuple[float, float]] = []
-        # Figures that are thrown away: the JVM's compiler, connections, caches.
+        # Warm-up for the JVM's compiler, connections and caches; its figures are discarded.
         for _ in range(_WARM_UP_ROUNDS):
             _read(spark, servers, stream, event_count)
         for number in range(rounds + 1):
@@ -69,7 +69,7 @@ def _read(spark: SparkSession, servers: str, stream: str, event_count: int) -> f
 
 
 def delivered_per_s(sink: LagSink, driver: Driver, to: Destination, event_count: int) -> float:
-    """Events per second; the destination is new, and everything before it."""
+    """Return the events per second of a new destination, which gets the whole stream."""
     sink.counted()
     driver.set_up([to])
     until_s = time.monotonic() + _TIMEOUT_S
@@ -84,6 +84,6 @@ def delivered_per_s(sink: LagSink, driver: Driver, to: Destination, event_count:
 
 def _drop(batches: Iterable[Any]) -> Iterator[Any]:
     for batch in batches:
-        # Python has had every row when it knows how many there were.
+        # Counting the rows proves that Python has received them.
         assert batch.num_rows
     yield from ()

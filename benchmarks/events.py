@@ -1,4 +1,4 @@
-"""The events that both sides of a comparison send: 500 bytes of JSON each."""
+"""Makes the events that both sides of a comparison send: 500 bytes of JSON each."""
 
 import json
 

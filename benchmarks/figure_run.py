@@ -1,4 +1,4 @@
-"""Runs the figures of a bench, each a module of a folder, with one Kafka for all of them."""
+"""Runs the measurements of a bench, each a module of a folder, on one common Kafka."""
 
 import importlib
 import pkgutil
@@ -18,7 +18,7 @@ _SHORT = "--short"
 
 
 def run_figures(figures: ModuleType) -> None:
-    """All there are, or those named; prints a table, and one JSON object as the last line."""
+    """Run all or the named measurements; print a table, and one JSON object as the last line."""
     given = sys.argv[1:]
     wanted = [part for part in given if part != _SHORT]
     parts = _parts(figures)

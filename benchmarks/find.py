@@ -1,4 +1,4 @@
-"""How soon one event is found by its id, when observe's index has ten million."""
+"""Measures how fast one event is found by its id, when observe's index has ten million."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from shared.event.topics import stream_topic
 
 ENTRIES = 10_000_000
 _LOOKS = 200
-# As many as a row of the ledger has.
+# The number of ids in a row of the ledger.
 _ROW = 900
 _PATIENCE_S = 120.0
 
@@ -22,9 +22,9 @@ _PATIENCE_S = 120.0
 def find_ms(
     stack: Stack, url: str, *, stream: str, tenant: str, wait: Callable[[Callable[[], bool]], None]
 ) -> tuple[list[float], list[float]]:
-    """How long each look took, through the gateway, and each for an id that is not there.
+    """Return the times of searches through the gateway, for known and for unknown ids, in ms.
 
-    `url` is where the stream's events are.
+    `url`: the address of the stream's events.
     """
     with httpx.Client(timeout=60) as client:
 
@@ -34,12 +34,12 @@ def find_ms(
             body: dict[str, Any] = answer.json()
             return body
 
-        # The oldest: reading backwards from the end reaches them last.
+        # The oldest events, which a search backwards from the end reaches last.
         since = {"from": "2020-01-01T00:00:00Z", "limit": _LOOKS}
         ids = [event["id"] for event in asked(**since)["events"]]
         _fill(stack, stream_topic(stream), tenant)
         wait(lambda: asked(id=ids[0])["index"] == "found")
-        # It has read on to the end of the ledger.
+        # An answer of "none" means that the index has reached the end of the ledger.
         wait(lambda: asked(id="nobody's")["index"] == "none")
         took_ms, nothing_ms = [], []
         for event_id in ids:
@@ -56,7 +56,7 @@ def find_ms(
 
 
 def _fill(stack: Stack, topic: str, tenant: str) -> None:
-    """Add many more ids to the index, as rows of the ledger do; observe then restarts."""
+    """Stop observe, add many ids to its index as rows of the ledger would, and start it again."""
     stack.children["observe"].stop(_PATIENCE_S)
     folder = stack.settings.folder / "observe" / "index"
     bytes_max = ObserveSettings.model_fields["index_bytes_max"].default

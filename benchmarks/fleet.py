@@ -1,11 +1,11 @@
 """Measures the cost of a thousand destinations in one delivery process, and of sharing them.
 
-(a) 1,000 destinations over 200 streams (800 Kafka partitions) in one process: processor time of it
-and of the broker idle, and with 200 events/s spread over all streams (1,000 deliveries/s); the age
-of events on arrival, memory, how soon a new destination is live; and the others' ages with 20 of
-them dead, slow or saying 429. (b) the same events with 1, 2 and 3 processes: processor time of each
-event. (c) how long lanes stand that move to another process, planned, after kill -9, and when their
-owner is frozen, and what comes twice then. (d) 20 real-time destinations of one stream with 200
+(a) 1,000 destinations of 200 streams (800 Kafka partitions) in one process: its processor time and
+the broker's, idle and with 200 events/s over all streams (1,000 deliveries/s); the age of events on
+arrival; memory; the time until a new destination is live; and the others' ages beside 20 that are
+dead, slow or answer 429. (b) The same events with 1, 2 and 3 processes: processor time per event.
+(c) How long lanes stop when they move to another process, planned, after kill -9, and when their
+owner is frozen, and which events come twice. (d) 20 real-time destinations of one stream with 200
 events/s. `python -m benchmarks.fleet [many] [processes] [moves] [kills=N] [frozen=N] [real_time]`.
 """
 
@@ -41,7 +41,7 @@ _EVENT_BYTES = 500
 _WARM_UP_S, _IDLE_S, _LOAD_S = 20.0, 15.0, 30.0
 _BAD = 20
 _IN_REAL_TIME = 20
-# A lease has to pass for two kills, and for each freeze: twenty and ten of them show more.
+# Two kills together, and each freeze, cost the wait for a lease. 20 kills and 10 freezes show more.
 _FAULTS = {"kills": 2, "frozen": 1}
 _ARRIVE_TIMEOUT_S = 60.0
 _SEED = 7
@@ -57,7 +57,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The results of some seconds of events."""
+    """The results of a measured load."""
 
     lags_ms: Sequence[float]
     missing: int
@@ -139,7 +139,7 @@ def _many(place: Place) -> Iterator[tuple[str, float]]:
 
 
 def _crowded(place: Place, driver: Driver, alone: Load) -> Iterator[tuple[str, float]]:
-    """Add twenty that are dead, slow or say 429, and measure the effect on the others."""
+    """Add twenty that are dead, slow or answer 429, and measure the effect on the others."""
     manners = [place.sink.url("slow"), place.sink.url("limiting"), "http://127.0.0.1:9/"]
     bad = [
         Destination(stream=f"s{n * 10}", name="bad", url=manners[n % len(manners)])
@@ -174,7 +174,7 @@ def _processes(place: Place) -> Iterator[tuple[str, float]]:
 
 
 def _idle(place: Place, driver: Driver) -> tuple[float, float]:
-    # By then jobs under way have ended and the last positions are committed.
+    # Wait until running jobs have ended and the last positions are committed.
     time.sleep(5)
     before, broker = used_by(driver.pid)[0], used_by(place.broker)[0]
     time.sleep(_IDLE_S)
@@ -212,7 +212,7 @@ def _load(
 
 
 async def _write(servers: str, duration_s: float, streams: int) -> int:
-    """One event after the other, each to a stream by lot."""
+    """Write events at a steady pace, each to a random stream; return their number."""
     producer = new_producer(servers)
     await producer.start()
     dice = random.Random(_SEED)  # noqa: S311 - the same streams each time

@@ -1,11 +1,10 @@
-"""Measures how long a lane stands while it moves to another process, and the duplicates then.
+"""Measures how long a lane stops while it moves to another process, and the duplicates then.
 
-Planned: a process joins and takes half of the lanes, and another leaves and gives all of its own.
-Killed: a process and all that it has started end by SIGKILL, and the lease has to pass. Frozen:
-they stand still by SIGSTOP until others have their lanes, and go on then. Events go on all the
-while, at a fixed rate to each lane, whose destination takes a moment for its answer, so that there
-is always something under way; how old the oldest one of a lane is when it arrives is how long that
-lane stood.
+Planned: a process joins and takes half of the lanes, and another leaves and gives up all of its
+own. Killed: SIGKILL ends a process and its descendants, and the lease must expire. Frozen: SIGSTOP
+freezes them until others have their lanes, and then they continue. Meanwhile each lane gets events
+at a fixed rate. Its destination takes a moment to answer, so that a request is always open. The
+age of a lane's oldest event on arrival is the time that the lane stood still.
 """
 
 import asyncio
@@ -33,26 +32,26 @@ from shared.runtime.kafka.clients import new_producer
 _LANES = 100
 _EVENTS_PER_S_OF_A_LANE = 2.0
 _EVENT_BYTES = 500
-# Before a move, until all lanes flow again, and after the state that it waits for.
+# Pauses before a move, between checks that all lanes flow, and after the awaited state.
 _QUIET_S = 4.0
-# Longer than a lease and a new plan take.
+# More than a lease and a new plan take.
 _FAILOVER_WITHIN_S = 90.0
 _ARRIVE_WITHIN_S = 90.0
 _LOOK_S = 0.2
-# Several at the same time, so that a lease has to pass for each few of them.
+# Faults hit several processes at once, so that they share the wait for a lease.
 _OWNERS, _AT_ONCE = 4, 3
 _STOPPED = {"T"}
 
 
 @dataclass(slots=True)
 class Writer:
-    """Writes to all streams from when it is entered until it is left."""
+    """Writes to all streams for the time of a `with` block."""
 
     servers: str
     sent: Counter[str] = field(default_factory=Counter)
     _is_over: bool = False
     _thread: Thread = field(default_factory=Thread)
-    # The number of the next event; no two writers use the same.
+    # The number of the next event, unique among all writers.
     number: int = field(default_factory=time.time_ns)
 
     def __enter__(self) -> Self:
@@ -88,14 +87,14 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class MoveFigures:
-    """The results of lanes that moved while events went on."""
+    """The results of moves under load."""
 
     # The standstill of each lane that has moved, and the longest of all lanes.
     stood_s: Sequence[float]
     longest_s: float
-    # The events that came again: their lanes and numbers.
+    # The lanes and numbers of repeated events.
     repeats: Collection[tuple[str, int]]
-    # How many of these did not say so, how many came more than twice, and how many never came.
+    # Counts: repeats without a label, events that came more than twice, events that never came.
     unlabelled: int
     over: int
     lost: int
@@ -117,7 +116,7 @@ def moves(
 
 @dataclass(slots=True)
 class Fleet:
-    """Processes that share lanes, and events for these."""
+    """Processes that share lanes, and the load on these lanes."""
 
     servers: str
     sink: LagSink
@@ -127,19 +126,19 @@ class Fleet:
     _count: int = 0
 
     def start(self) -> None:
-        """Another process; it is not waited for."""
+        """Start another process without waiting for it."""
         self._count += 1
         folder = self.folder / f"moving{self._count}"
         self.drivers.append(self.running.enter_context(running_driver(self.servers, folder)))
 
     def grow(self, count: int) -> None:
-        """Wait until there are `count` of them and each has its share."""
+        """Start processes until there are `count`, and wait until each has its share."""
         while len(self.drivers) < count:
             self.start()
         self.await_shares(self.drivers)
 
     def await_shares(self, drivers: Sequence[Driver]) -> None:
-        """Wait until each of these has lanes, and all are with them once."""
+        """Wait until each of these has lanes, and together they have every lane exactly once."""
         until_s = time.monotonic() + _FAILOVER_WITHIN_S
         while True:
             shares = [_held(driver) for driver in drivers]
@@ -150,7 +149,7 @@ class Fleet:
             time.sleep(_LOOK_S)
 
     def meanwhile(self, act: Callable[[Writer], None]) -> MoveFigures:
-        """Have lanes move while events go on, and wait until all of them have come."""
+        """Move lanes under load, and wait until all events have arrived."""
         self.sink.take_notes()
         before = self.owners()
         with Writer(self.servers) as writer:
@@ -162,7 +161,7 @@ class Fleet:
         while len(_first(notes)) < writer.sent.total() and time.monotonic() < until_s:
             time.sleep(_LOOK_S)
             notes += self.sink.take_notes()
-        # A late copy would come by then.
+        # Time for a late copy to arrive.
         time.sleep(1.0)
         notes += self.sink.take_notes()
         first = _first(notes)
@@ -179,13 +178,13 @@ class Fleet:
         )
 
     def _await_flow(self) -> list[Note]:
-        """Wait until events of all lanes come: of one that stands nothing is under way."""
+        """Wait until events of all lanes arrive, so that each lane has a request under way."""
         notes: list[Note] = []
         flowing: set[str] = set()
         until_s = time.monotonic() + _ARRIVE_WITHIN_S
         while len(flowing) < _LANES:
             if time.monotonic() > until_s:
-                raise RuntimeError(f"{_LANES - len(flowing)} lanes stand before they are to move")
+                raise RuntimeError(f"{_LANES - len(flowing)} lanes stand still before the move")
             time.sleep(_QUIET_S)
             notes += (new := self.sink.take_notes())
             flowing = {note.path for note in new}
@@ -249,17 +248,17 @@ def _frozen(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
             with _standing_still(standing):
                 numbers.append(writer.number)
                 fleet.await_shares(others)
-                # Processes that never stopped would prove nothing.
+                # The measurement counts only if the processes really stood still.
                 assert _states(standing) == _STOPPED
                 time.sleep(_QUIET_S)
             fleet.await_shares(fleet.drivers)
 
         frozen.append(moved := fleet.meanwhile(freeze))
-        # Each has its turn.
+        # Put them at the end, so that each process has its turn.
         fleet.drivers = [*others, *standing]
         by_owner = Counter(owners[path.strip("/")] for path, _ in moved.repeats)
         repeats_max = max(repeats_max, *by_owner.values(), 0)
-        # Events that came again had begun before their owner froze.
+        # Repeats must be of events from before the freeze.
         late = sum(number >= numbers[0] for _, number in moved.repeats)
         wrong.update(lost=moved.lost, unlabelled=moved.unlabelled)
         wrong.update(more_than_twice=moved.over, begun_while_frozen=late)
@@ -272,7 +271,7 @@ def _frozen(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
 
 @contextmanager
 def _standing_still(drivers: Sequence[Driver]) -> Iterator[None]:
-    """These and all that they have started do nothing for as long as the block lasts."""
+    """Freeze these processes and their descendants for the block."""
     try:
         while _states(drivers) != _STOPPED:
             _signal(drivers, signal.SIGSTOP)
@@ -292,7 +291,7 @@ def _signal(drivers: Collection[Driver], number: int) -> None:
 
 
 def _held(driver: Driver) -> set[str]:
-    """The streams of the lanes that it has."""
+    """Return the streams whose lanes the process has."""
     lines = [line for line in driver.says().splitlines() if "hifi_delivery_lane_up{" in line]
     return {line.partition('destination="')[2].partition("/")[0] for line in lines}
 

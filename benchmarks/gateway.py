@@ -4,10 +4,9 @@
     and waits for the report of each, as the gateway does. `blind` is the same without reports.
 (b) read: a FastAPI route that reads its body and answers.
 (c) the gateway with one worker: requests of 1, 100 and 1,000 events of 500 bytes.
-Generator, broker and gateway share the machine. `python -m benchmarks.gateway [rounds] [seconds]
-[folder]`: with a folder, the gateway of the checkout in it takes turns with this one at single
-events, and runs with this one's Python. It also reports the processor time of the gateway's
-process alone.
+Generator, broker and gateway share the machine. The result includes the processor time of the
+gateway's process alone. `python -m benchmarks.gateway [rounds] [seconds] [folder]`: `folder` is
+another checkout, whose gateway alternates with this one at single events, on the same Python.
 """
 
 import asyncio
@@ -37,8 +36,8 @@ from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.kafka.config_records import write_config
 
-# Events in a request, and the number of connections that send them. With the largest, 8 keep both
-# cores busy (4 MB under way); with 32 the bytes under way no longer fit into the cores' caches.
+# Events in a request, and the number of connections. For the largest requests 8 connections keep
+# both cores busy (4 MB under way); with 32 the open requests no longer fit into the cores' caches.
 _CONNECTIONS = {1: 32, 100: 32, 1_000: 8}
 _SIZES = tuple(_CONNECTIONS)
 _ROUNDS, _DURATION_S = 5, 4.0
@@ -90,7 +89,7 @@ def main() -> None:
         ):
             figures = Figures()
             all_served = gateway, reader, beside
-            # A round whose figures are thrown away: connections, caches, the JVM's compiler.
+            # A warm-up round for connections, caches and the JVM's compiler, without figures.
             _round(Figures(), cluster, all_served, duration_s=2, folder=Path(name))
             for number in range(rounds):
                 _round(figures, cluster, all_served, duration_s, folder=Path(name))
@@ -157,7 +156,7 @@ async def _prepare(servers: str) -> None:
 def _gateway(servers: str, checkout: Path | None = None) -> Iterator[EventsServer]:
     environment = {
         **os.environ,
-        # Ahead of the installed packages.
+        # The checkout comes before the installed packages.
         **({} if checkout is None else {"PYTHONPATH": str(checkout.resolve())}),
         "HIFI_GATEWAY_BOOTSTRAP_SERVERS": servers,
         "HIFI_GATEWAY_AUTH": "off",
@@ -210,7 +209,7 @@ def _served(
 
 def _peak_rss_mb(pid: int) -> float:
     match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert match is not None, "Linux says the peak of every process"
+    assert match is not None, "Linux reports the peak memory of every process"
     return int(match[1]) / 1_000
 
 
@@ -220,7 +219,7 @@ def _print(figures: Figures) -> None:
     blind = _median(figures.blind_events_per_s)
     print(f"| (a) raw librdkafka | {_median(raw):,.0f} | | | | |")
     print(f"| the same without reports | {blind:,.0f} | | | | |")
-    print(f"| (b) reads its body | | {_median(read):,.0f} | {_p(figures.read)} | |")
+    print(f"| (b) route that reads | | {_median(read):,.0f} | {_p(figures.read)} | |")
     ratios: dict[int, float] = {}
     for size, runs in figures.gateway.items():
         rates = [run.requests_per_s for run in runs]
@@ -254,7 +253,7 @@ def _print(figures: Figures) -> None:
 
 
 def _beside(figures: Figures) -> dict[str, float]:
-    """Single events at the other checkout's gateway, and how many times as many we take."""
+    """Return the single events per second of the other checkout, and our rate as a multiple."""
     if not figures.beside:
         return {}
     ours, theirs = figures.gateway[1], figures.beside

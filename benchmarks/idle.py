@@ -1,8 +1,8 @@
-"""Measures all of Hifi with nothing to do: just started, and with delivered events in the log.
+"""Measures an idle Hifi: just started, and with delivered events in the log.
 
-As `hifi up` starts it, with its sample stream and destination and nobody who looks at the console.
-Cores are processor time by time, of each process with all that it has started, over a minute, in
-which is one run of the audit; before that starts and compilers have settled.
+It runs as with `hifi up`, with its sample stream and destination, and without an open console page.
+A process's cores are its processor time, with that of its descendants, per second. The measured
+minute includes one run of the audit, and comes after starts and compilers have settled.
 `python -m benchmarks.idle [events] [settle_s]`.
 """
 
@@ -19,11 +19,11 @@ from deploy.local.stack import DEMO_STREAM, Stack
 
 _EVENTS = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
 # The audit's Spark starts after a minute.
-_SETTLE_S = float(sys.argv[2]) if len(sys.argv) > 2 else 120.0  # noqa: PLR2004 - its place
+_SETTLE_S = float(sys.argv[2]) if len(sys.argv) > 2 else 120.0  # noqa: PLR2004 - its position
 _OVER_S = 60.0
 _BATCH = 1_000
 _EVENT = b'{"what":"%08d","filler":"' + b"x" * 460 + b'"}'
-# All processes together, whether the log is empty or not.
+# The target for all processes together, whether the log is empty or not.
 _CORES_MAX = 0.15
 _DELIVERED_WITHIN_S = 120.0
 _LOOK_S = 0.5
@@ -63,14 +63,14 @@ def _cores(stack: Stack) -> dict[str, float]:
     after = [used_by_each(child.pid) for child in children]
     took_s = time.monotonic() - begun_s
     return {
-        # Processes that have ended meanwhile are not included.
+        # Processes that have ended meanwhile are left out.
         child.name: round(sum(used - was.get(pid, 0) for pid, used in now.items()) / took_s, 3)
         for child, was, now in zip(children, before, after, strict=True)
     }
 
 
 def _deliver(stack: Stack) -> None:
-    """Send so many, and wait until the books say that they are there."""
+    """Send all events, and wait until the books count them as delivered."""
     with httpx.Client(base_url=stack.gateway, timeout=60) as client:
         for first in range(0, _EVENTS, _BATCH):
             each = range(first, min(first + _BATCH, _EVENTS))
@@ -82,7 +82,7 @@ def _deliver(stack: Stack) -> None:
             answer.raise_for_status()
     until_s = time.monotonic() + _DELIVERED_WITHIN_S
     while _delivered(stack) < _EVENTS:
-        assert time.monotonic() < until_s, "what was sent has not been delivered"
+        assert time.monotonic() < until_s, "the sent events were not delivered in time"
         time.sleep(_LOOK_S)
 
 

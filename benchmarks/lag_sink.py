@@ -1,7 +1,7 @@
-"""A destination that says how old each event was on arrival, and others that count or misbehave.
+"""A destination that reports each event's age on arrival, and others that count or misbehave.
 
-Run as a process of its own (`python -m benchmarks.lag_sink`); it prints its ports as one JSON line.
-An event holds the time of its making as `"made_ns":N`; sender and sink share a machine's clock.
+It runs as a separate process (`python -m benchmarks.lag_sink`) and prints its ports as one JSON
+line. An event has its creation time as `"made_ns":N`; sender and sink share a machine's clock.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ _EVENTS = re.compile(rb"hifi-events: (\d+)")
 _LENGTH = b"content-length:"
 _OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 _TOO_MANY = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n"
-# Longer than any timeout of ours.
+# Longer than any of Hifi's timeouts.
 _SLOW_S = 30.0
-# Long enough that there is always something under way, and far from slow.
+# Long enough that a request is always open, but not slow.
 _NOTING_S = 0.2
-# A byte of an endless answer now and then: each read succeeds, and the whole never ends.
+# Pause between pieces of an endless answer: each read succeeds, but the answer never ends.
 _DRIP_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class LagSink:
-    """The ports of the sink's manners and of its figures."""
+    """Reads the sink's figures; `ports` has one for each kind of behaviour and of figures."""
 
     ports: dict[str, int]
 
@@ -43,7 +43,7 @@ class LagSink:
         return f"http://127.0.0.1:{self.ports[manner]}/"
 
     def take_lags_ms(self) -> list[float]:
-        """The age of each event since this was last asked."""
+        """Return the age of each event since the last call."""
         lags_ms: list[float] = self._ask("figures")
         return lags_ms
 
@@ -52,7 +52,7 @@ class LagSink:
         return EventCount(*self._ask("counts"))
 
     def take_notes(self) -> "list[Note]":
-        """Each event that came to be noted since this was last asked."""
+        """Return each event that the `noting` port got since the last call."""
         return [Note(*each) for each in self._ask("notes")]
 
     def _ask(self, what: str) -> Any:
@@ -61,7 +61,7 @@ class LagSink:
 
 
 class EventCount(NamedTuple):
-    """How many events came after the first request, and for how long."""
+    """The number of events after the first request, and the time until the last."""
 
     events: int
     span_s: float
@@ -72,7 +72,7 @@ class EventCount(NamedTuple):
 
 
 class Note(NamedTuple):
-    """An arrived event: its destination, its number, its label of a repeat if any, and its age."""
+    """An arrived event: its destination, its number, whether it is labelled a repeat, its age."""
 
     path: str
     number: int
@@ -81,7 +81,7 @@ class Note(NamedTuple):
 
 
 class _Requests(asyncio.Protocol):
-    """Enough of HTTP for senders that always give a content-length."""
+    """Speaks enough HTTP for senders that always give a content-length."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -130,7 +130,7 @@ class _Figures(_Requests):
 
 
 class _Counting(_Requests):
-    """Costs less than a look at each event does."""
+    """Counts events by the requests' headers, which costs less than reading each event."""
 
     events = 0
     first_s = last_s = 0.0
@@ -185,7 +185,7 @@ class _Limiting(_Requests):
 
 
 class _Dripping(_Requests):
-    def answer(self, request: bytes) -> None:  # noqa: ARG002 - no answer is ever whole
+    def answer(self, request: bytes) -> None:  # noqa: ARG002 - no answer is ever complete
         self.transport.write(b"HTTP/1.1 200 OK\r\n")
         self._drip()
 
@@ -220,7 +220,7 @@ async def _serve() -> None:
 
 @contextmanager
 def running_lag_sink() -> Iterator[LagSink]:
-    """The sink in a process of its own."""
+    """Run the sink as a separate process."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.lag_sink"], stdout=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""Describes the machine behind a figure, which means nothing without it."""
+"""Describes the machine, because a figure means nothing without it."""
 
 import os
 import platform
@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-# Where /proc/stat has, behind the word "cpu", what a hypervisor did not give.
+# The position in /proc/stat's "cpu" line of the time that the hypervisor took away.
 _STOLEN = 8
 
 
 def describe() -> dict[str, Any]:
-    """Date, commit, machine and load, as they stand beside every result."""
+    """Return date, commit, machine and load, which go with every result."""
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": _commit(),
@@ -27,7 +27,7 @@ def describe() -> dict[str, Any]:
 
 
 def cores_stolen() -> float:
-    """How much the host gave to others since the benchmark began, while we had something to do."""
+    """Return the cores that the host took away since the benchmark began, while we needed them."""
     return (_stolen_s() - _BEGUN_STOLEN_S) / (time.monotonic() - _BEGUN_S)
 
 

@@ -1,12 +1,11 @@
-"""Measures the cost of watching to all of Hifi, and the error of the p95 that observe reports.
+"""Measures what observe costs Hifi, and the error of the p95 that it reports.
 
-(a) end to end, gateway to destination, as fast as it goes: ledger and audit off, on, on, off; with
-three times as many runs, minutes and statements as there are otherwise: a run every 20 s, and
-events whose own time goes by three times as fast; (b) how many events a second the audit gets
-through, and its memory when the stream is ten times as long; (c) the p95 lag that observe reports
-beside the one that the destination measured, at a steady pace; (d) what the index of events costs
-end to end, off and on with all else on, and how soon it finds one of ten million.
-`python -m benchmarks.observe [rounds]`.
+(a) The rate from gateway to destination at full speed, with ledger and audit off, on, on, off. To
+weigh more, the audit runs every 20 s, and the events' own clock runs three times as fast, so runs,
+minutes and statements are three times as many as usual. (b) How many events per second the audit
+handles, and its memory with a stream ten times as long. (c) The reported p95 lag against the
+destination's own, at a steady pace. (d) The cost of the index of events, off and on with everything
+else on, and how fast it finds one of ten million. `python -m benchmarks.observe [rounds]`.
 """
 
 import asyncio
@@ -40,29 +39,28 @@ from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.kafka.config_records import write_config
 
-# The first number is 40 s of work, or two runs of the audit, at the pace of two cores that run
-# everything. The second is sent before, so that the audit is as far behind at the beginning as at
-# the end.
+# The first number is 40 s of work, or two runs of the audit, on two cores that run everything. The
+# second is sent before that, so that the audit is equally far behind at the beginning and the end.
 _EVENTS, _WARM_UP_EVENTS = 640_000, 400_000
 _BATCH = 1_000
 _POSTS_AT_ONCE = 4
-# `python -m benchmarks.observe 3` makes three; each takes five minutes.
+# A round takes five minutes.
 _ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 2
 _EVENT_BYTES = 500
-# Events are of yesterday evening, and their clock is fast: a minute of theirs for each run.
+# Events have times of yesterday evening, on a fast clock: each audit run gets a new minute.
 _LATE_MS, _TIMES_AS_FAST = 12 * 3_600_000, 3
 _PACED_BATCHES, _PACED_BATCH, _PACE_S = 200, 20, 0.05
 _PATIENCE_S = 120.0
 _BEGAN_MS = time.time_ns() // 1_000_000
-# Events without a ledger are read from the log, if there are others before them that have one: so
-# each has a stream of its own.
+# The audit reads events without a ledger from the log if earlier events of the stream have one. So
+# both kinds of events have separate streams.
 _STREAM, _STREAM_OFF = "bench", "bench-off"
 _JSON = {"content-type": "application/json"}
 _INTERVAL_S = 20
 _AUDIT_ENV = {"HIFI_OBSERVE_AUDIT_INTERVAL_S": str(_INTERVAL_S), "HIFI_OBSERVE_CHECK_AFTER_S": "5"}
 
 
-# Modes: neither ledger nor audit; both without the index; all three.
+# Modes: neither ledger nor audit; both, without the index; all three.
 _OFF, _UNINDEXED, _ON = _MODES = ("off", "no index", "on")
 
 
@@ -71,12 +69,12 @@ class Flood:
     """The results of one flood."""
 
     events_per_s: float
-    # Cores that observe took meanwhile, on the average.
+    # Cores that observe used meanwhile, on average.
     observe_cores: float
 
 
 def main() -> None:
-    """Print what was measured, and one JSON object as the last line."""
+    """Print the results, and one JSON object as the last line."""
     paced = pace()
     print(
         f"(b) audited       {paced.events_per_s:>10,.0f} events/s of a minute with 20,000 a second,"
@@ -85,7 +83,7 @@ def main() -> None:
         f" the first run {paced.first.took_s:.1f} s, {paced.first.processor_s:.1f} s of a core\n"
         f"    just started  {paced.cold_events_per_s:>10,.0f} events/s, all in"
         f" {paced.all_at_once.took_s:.1f} s, then {paced.all_at_once.memory_mb:,} MB\n"
-        f"    memory        {paced.memory_mb} MB, the second of a stream ten times as long"
+        f"    memory        {paced.memory_mb} MB, the second with a stream ten times as long"
     )
     floods, p95_error_ms, p95_ms, (took_ms, nothing_ms) = _whole()
     off, unindexed, on = (
@@ -107,7 +105,7 @@ def main() -> None:
         f" {cores[_UNINDEXED]:.2f} of a core; by round {[round(share, 4) for share in shares]}"
     )
     found_in = {**_shown("find", took_ms), **_shown("find_nothing", nothing_ms)}
-    print(f"    one of {ENTRIES:,} events, and one that is not there: {found_in}")
+    print(f"    finding one of {ENTRIES:,} events, and an unknown one: {found_in}")
     report(
         "observe",
         {
@@ -142,7 +140,7 @@ def _shown(what: str, took_ms: list[float]) -> dict[str, float]:
 
 
 def _whole() -> tuple[dict[str, list[Flood]], float, float, tuple[list[float], list[float]]]:
-    """Return the floods by mode, the p95 error and the p95 itself, and the times of looks."""
+    """Return the floods by mode, the p95 error and the p95 itself, and the times of searches."""
     with tempfile.TemporaryDirectory() as folder, running_lag_sink() as sink:
         environ = {**os.environ, **_AUDIT_ENV}
         stack = Stack(_settings(Path(folder)), environ=environ, say=lambda _: None)
@@ -216,12 +214,12 @@ def _restart(stack: Stack, mode: str) -> None:
         stack.spawn(service)
     _wait(lambda: all(one.is_ready() for one in stack.services))
     if is_on:
-        # Its Spark is up and has had its first run.
+        # Wait until its Spark is up and has finished the first run.
         _wait(lambda: (_figure(stack, OBSERVE_AUDIT_RUN_SECONDS.name) or 0) > 0)
 
 
 def _flood(stack: Stack, sink: LagSink, stream: str, count: int) -> Flood:
-    """Post as fast as it goes; events per second from the first post to the last delivery."""
+    """Post at full speed; return events per second from the first post to the last delivery."""
     sink.take_lags_ms()
     before_s, _ = used_by(stack.children["observe"].pid)
     begun_s = time.perf_counter()
@@ -256,7 +254,7 @@ async def _post(url: str, count: int) -> None:
 
 
 def _fast_ms() -> int:
-    """Return the time by a clock that was wrong when this began, and goes too fast."""
+    """Return the time by a clock that started `_LATE_MS` ago and runs too fast."""
     return _BEGAN_MS - _LATE_MS + (time.time_ns() // 1_000_000 - _BEGAN_MS) * _TIMES_AS_FAST
 
 
@@ -271,7 +269,7 @@ def _body(number: int, count: int, time_ms: int) -> bytes:
 
 
 def _lag_error(stack: Stack, sink: LagSink) -> tuple[float, float]:
-    """How far the reported p95 is from that of the destination, and the destination's own."""
+    """Return the error of the reported p95 against the destination's, and the destination's p95."""
     _wait(lambda: _figure(stack, OBSERVE_UP.name) == 1)
     sink.take_lags_ms()
     with httpx.Client(timeout=60, headers=_JSON) as client:
@@ -289,7 +287,7 @@ def _lag_error(stack: Stack, sink: LagSink) -> tuple[float, float]:
         return len(lags_ms) >= wanted
 
     _wait(is_done)
-    # The sampler looks once a second.
+    # The sampler runs once a second.
     time.sleep(3)
     p95_ms = sorted(lags_ms)[math.ceil(0.95 * len(lags_ms)) - 1]
     reported_s = _figure(stack, OBSERVE_LAG_SECONDS.name, ("end to end", "event", "0.95"))
@@ -314,7 +312,7 @@ def _figure(stack: Stack, name: str, labels: tuple[str, ...] = ()) -> float | No
 def _wait(is_so: Callable[[], bool]) -> None:
     until_s = time.monotonic() + _PATIENCE_S
     while not is_so():
-        assert time.monotonic() < until_s, "Hifi did not get there in two minutes"
+        assert time.monotonic() < until_s, "the awaited state did not come in two minutes"
         time.sleep(0.05)
 
 

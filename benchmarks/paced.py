@@ -1,7 +1,7 @@
-"""Writes events to streams at a steady pace, each with the time of its making inside.
+"""Writes events to streams at a steady pace; each contains its creation time.
 
-Run as a process of its own: `python -m benchmarks.paced SERVERS EVENTS_PER_S DURATION_S STREAM...`;
-each stream gets as many.
+As a separate process: `python -m benchmarks.paced SERVERS EVENTS_PER_S DURATION_S STREAM...`; each
+stream gets events at this rate.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from shared.event.topics import stream_topic
 from shared.runtime.kafka.clients import new_producer
 
 _EVENT_BYTES = 500
-# Events are due in steps of 5 ms; sleeping between single ones would measure the sleep.
+# Events are sent in steps of 5 ms; sleeping between single ones would measure the sleep.
 _STEP_S = 0.005
 _FLUSH_S = 60.0
 
@@ -57,7 +57,7 @@ def write_paced_cheaply(
 ) -> int:
     """Do the same with librdkafka, which leaves more processor time to the measured process.
 
-    Each stream has one Kafka partition. Two of the same moment are the same event.
+    Kafka partitions are not assigned in turn, and all streams get the same events.
     """
     topics = [stream_topic(stream) for stream in streams]
     producer = _cheap_producer(servers)
@@ -86,7 +86,7 @@ def write_all(servers: str, stream: str, *, count: int, event_bytes: int = _EVEN
             try:
                 producer.produce(topic, event, partition=where, headers=headers)
             except BufferError:
-                # Its queue is full.
+                # The producer's queue is full.
                 producer.poll(_STEP_S)
             else:
                 break

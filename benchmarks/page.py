@@ -1,4 +1,4 @@
-"""Writes the figures of docs/benchmarks.md: a table of the newest of each bench, and its past.
+"""Writes the figures of docs/benchmarks.md: tables of the newest figures, and plots of past ones.
 
 Each part of the page between `<!-- figures: BENCH -->` and `<!-- end -->` is written from the rows.
 """
@@ -12,22 +12,22 @@ from benchmarks.rows import Row, machine, newest
 
 _PART = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PICTURES = "pictures/benchmarks"
-# A plot has at least this many points, a picture this many plots.
+# A plot has at least this many points, and a picture at most this many plots.
 _POINTS_MIN, _PLOTS_MAX = 3, 3
 _WIDTH, _HEIGHT = 240, 120
 _LEFT, _TOP, _RIGHT, _BOTTOM = 10, 30, 230, 96
-# These can be read on white and on black.
+# These colours are readable on white and on black.
 _COLOURS = {"EPYC, 2 cores": "#3b82d6", "Xeon, 2 cores": "#d9780f"}
 _GREY = "#8a8a8a"
 
 
 def filled(page: str, rows: Sequence[Row]) -> str:
-    """The page with the tables and pictures of these rows."""
+    """Return the page with the tables and pictures of these rows filled in."""
     return _PART.sub(lambda part: f"{part[1]}\n{_figures(part[2], rows)}\n{part[3]}", page)
 
 
 def pictures(rows: Sequence[Row]) -> Mapping[str, str]:
-    """Paths from docs/, and the drawings of the benches that have a past."""
+    """Return the drawings of benches with enough past figures, by path from docs/."""
     drawn = {bench: _picture(bench, rows) for bench in BENCHES if _plotted(bench, rows)}
     return {f"{_PICTURES}/{bench}.svg": text for bench, text in drawn.items()}
 
@@ -83,7 +83,7 @@ def _picture(bench: str, rows: Sequence[Row]) -> str:
 
 
 def _plot(figure: Figure, past: Sequence[Row]) -> Iterator[str]:
-    """The values from 0 up, one after the other, with a line for each kind of machine."""
+    """Draw the values from 0 up in the order of time, with a line for each kind of machine."""
     values = [row[figure.name] for row in past]
     top = 1.1 * max(values) or 1
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Fields of /proc/PID/stat behind the name: how it is, its parent, own time, that of children which
-# have ended.
+# Fields of /proc/PID/stat after the name: state, parent, own time, time of ended children.
 _STATE, _PARENT, _OWN, _ENDED = 0, 1, slice(11, 13), slice(13, 15)
 _RESIDENT = 21
 
 
 def used_by(pid: int) -> tuple[float, int]:
-    """Seconds of processor time, and resident MB (what workers share counts for each of them)."""
+    """Return seconds of processor time, and resident MB (shared memory counts for each worker)."""
     stats = _stats()
     ticks = pages = 0
     for one in _tree(stats, pid):
@@ -24,13 +23,13 @@ def used_by(pid: int) -> tuple[float, int]:
 
 
 def used_by_each(pid: int) -> dict[int, float]:
-    """Seconds of processor time of a process and of each that it has started and is still there."""
+    """Return seconds of processor time of a process and of each running descendant."""
     stats = _stats()
     return {one: sum(map(int, stats[one][_OWN])) / _TICKS for one in _tree(stats, pid)}
 
 
 def proportional_mb(pid: int) -> int:
-    """Resident MB of a process and all that it has started: what they share is divided."""
+    """Return resident MB of a process with its descendants; shared pages are divided."""
     kb = 0
     for one in tree_of(pid):
         try:
@@ -42,14 +41,14 @@ def proportional_mb(pid: int) -> int:
 
 
 def tree_of(pid: int) -> list[int]:
-    """A process, and all that it has started and that is still there."""
+    """Return a process and its running descendants."""
     return _tree(_stats(), pid)
 
 
 def states_of(pids: Iterable[int]) -> set[str]:
-    """How these are, in the letters of `ps`: T stands still by SIGSTOP."""
+    """Return the states of processes, in the letters of `ps`: T is stopped by SIGSTOP."""
     stats = _stats()
-    # Z: ended, but its parent has not asked yet.
+    # Z has ended, but its parent has not read its exit code yet.
     return {stats[pid][_STATE] for pid in pids if pid in stats} - {"Z"}
 
 

@@ -1,12 +1,12 @@
 """Produces events as fast as librdkafka can, from one loop that does nothing else: the limit.
 
 Arguments: bootstrap servers, topic, seconds, and `reports` or `blind`. Prints events per second,
-counted from the first event to the report of the last.
+from the first event to the report of the last.
 
-With `reports` each event has a delivery callback, and what is printed are the events that were
-reported stored: that is what the gateway does for every event, and without it nobody could say 2xx
-(an empty queue after a flush does not tell stored from failed). `blind` leaves the callbacks out.
-All else is librdkafka's default, but acks=all and idempotence, which both sides have.
+With `reports` each event has a delivery callback, and every event must be reported as stored. The
+gateway needs such reports before it can answer 2xx, because an empty queue after a flush does not
+tell stored events from failed ones. `blind` leaves the callbacks out. Both use acks=all and
+idempotence, and otherwise librdkafka's defaults.
 """
 
 import sys
@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from benchmarks.events import event
 
-# The events of one request of the largest size, again and again.
+# The events of one request of the largest size, which are sent repeatedly.
 _DISTINCT = 1_000
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     servers, topic, duration_s, how = sys.argv[1:]
     producer = Producer({"bootstrap.servers": servers, "acks": "all", "enable.idempotence": True})
     values = [event(number) for number in range(_DISTINCT)]
-    # The first record pays for the connections.
+    # The first record opens the connections.
     producer.produce(topic, values[0])
     producer.flush()
     counted = _ReportCounter()

@@ -1,6 +1,6 @@
-"""Serves a FastAPI route that reads its body and answers, and nothing else: the cost of HTTP.
+"""Serves a FastAPI route that only reads its body and answers: the cost of HTTP.
 
-Prints its port. Same server, same event loop as the gateway.
+It prints its port. Server and event loop are the same as in the gateway.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request, Response
 app = FastAPI()
 
 
-@app.post("/v1/streams/{stream}/events")  # noqa: FAST003 - a path as the gateway's
+@app.post("/v1/streams/{stream}/events")  # noqa: FAST003 - the gateway's path
 async def read(request: Request) -> Response:
     body = await request.body()
     return Response(b'{"bytes":%d}' % len(body), media_type="application/json")

@@ -1,6 +1,6 @@
-"""Ends a bench: prints what changed and, last, its result, which `make bench-record` can keep.
+"""Ends a bench: prints its changes and, last, its result, which `make bench-record` can store.
 
-`python -m benchmarks.report [bench] ...` adds the last results of these benches, or of all that
+`python -m benchmarks.report [bench] ...` adds the latest results of these benches, or of all that
 have run, to docs/benchmarks.jsonl.
 """
 
@@ -17,7 +17,7 @@ RESULTS = FILE.parents[1] / "build" / "benchmarks"
 
 
 def report(bench: str, figures: Mapping[str, Any], *, is_whole: bool = True) -> None:
-    """A run that is not `is_whole` had less work than others, and is compared with none."""
+    """Print and store a result; without `is_whole` it had less work, and is not compared."""
     row = {"bench": bench, **figures, **describe()}
     print()
     if is_whole:
@@ -28,7 +28,7 @@ def report(bench: str, figures: Mapping[str, Any], *, is_whole: bool = True) -> 
 
 
 def last_changes(bench: str) -> list[str]:
-    """The changes of a bench's last run."""
+    """Return the changes in a bench's last run."""
     row = json.loads((RESULTS / f"{bench}.json").read_text(encoding="utf-8"))
     return list(changes(row, read_rows()))
 

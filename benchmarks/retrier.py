@@ -1,11 +1,11 @@
-"""A million waiting events: how late the due ones go out, what waiting costs, what memory it takes.
+"""Measures the retrier with a million waiting events: lateness of due events, rewrites, memory.
 
-Twenty destinations, half of them dead (nobody listens at their port). All but the due ones wait in
-the three longest tiers and must not be touched. Into the 30 s tier events are written at a steady
-rate, so that they fall due at that rate, and then a crowd at once; before that, the same for some
-seconds with 10,000 waiting, for a retrier that has just started and for the memory it takes then.
-How late an event is: from its due time by the broker's clock (its stamp and 30 s) to the attempt
-that its receipt tells of.
+There are twenty destinations, half of them dead (nobody listens at their port). Events in the three
+longest tiers are not due and must not be touched. The 30 s tier gets events at a steady rate, so
+that they fall due at that rate, and then many at once. Before that it gets events for some seconds
+with only 10,000 waiting, to measure a newly started retrier and its memory. An event's lateness is
+the time from its due time by the broker's clock (its timestamp plus 30 s) to the attempt in its
+receipt.
 """
 
 import argparse
@@ -40,17 +40,17 @@ _DELAY_MS = 30_000
 _FEW = 10_000
 # Spark starts in ten seconds on two idle cores, and in two minutes on busy ones.
 _READY_TIMEOUT_S = 240.0
-# If no attempt has been seen for this long, none will come.
+# If there is no attempt for this long, none will come.
 _QUIET_S = 10.0
-# The first due events, before the million waits.
+# Time for the first due events, before the million are written.
 _FIRST_S = 15.0
-# A JVM's heap grows in steps: it is watched for this long.
+# Memory is sampled for this long, because a JVM's heap grows in steps.
 _MEMORY_LOOK_S = 6.0
 
 
 @dataclass
 class Bench:
-    """The state while it runs."""
+    """Writes the events, and keeps the state of the run."""
 
     kafka: str
     producer: Producer
@@ -59,7 +59,7 @@ class Bench:
     memory_mb: list[float] = field(default_factory=list)
 
     def fill(self, topics: Sequence[str], count: int) -> None:
-        """Write as fast as Kafka takes it."""
+        """Write events as fast as Kafka accepts them."""
         for number in range(count):
             self.write(topics[number % len(topics)])
         self.producer.flush()
@@ -77,7 +77,7 @@ class Bench:
             self.producer.poll(0)
 
     def pour(self, *, rate_per_s: float, duration_s: float) -> None:
-        """Write into the 30 s tier at a steady rate."""
+        """Write events to the 30 s tier at a steady rate."""
         begun_s, count = time.monotonic(), 0
         while (passed_s := time.monotonic() - begun_s) < duration_s:
             for _ in range(int(passed_s * rate_per_s) - count):
@@ -156,7 +156,7 @@ def _run(kafka: str, url: str, folder: Path, options: argparse.Namespace) -> dic
 
 
 def _lateness(kafka: str, first: int, end: int) -> dict[int, int]:
-    """How many ms after its due time each event was tried, of those that were tried."""
+    """Return the ms from the due time to the attempt, for each event that was tried."""
     stamps = _stamps(kafka)
     attempts = _attempts(kafka, first, end)
     late = {n: attempts[n] - stamps[n] - _DELAY_MS for n in attempts if n in stamps}
@@ -178,7 +178,7 @@ def _producer(kafka: str) -> Producer:
 
 @contextmanager
 def _retrier(kafka: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The process as `hifi up` starts it."""
+    """Run the retrier as `hifi up` starts it."""
     (port,) = pick_free(1)
     env = {
         "HIFI_RETRIER_BOOTSTRAP_SERVERS": kafka,
@@ -210,7 +210,7 @@ def _wait_up(url: str) -> None:
 
 
 def _memory_mb(process: subprocess.Popen[bytes]) -> float:
-    """The most that the process and all it has started hold, over some seconds."""
+    """Return the peak memory of the process and its descendants, over some seconds."""
     sizes_mb = []
     until_s = time.monotonic() + _MEMORY_LOOK_S
     while time.monotonic() < until_s:
@@ -220,7 +220,7 @@ def _memory_mb(process: subprocess.Popen[bytes]) -> float:
 
 
 def _family(pid: int) -> list[int]:
-    """A process and its descendants."""
+    """Return a process and its descendants."""
     pids = [pid]
     for parent in pids:
         for children in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -232,7 +232,7 @@ def _family(pid: int) -> list[int]:
 
 
 def _resident_mb(pid: int) -> float:
-    """Resident memory in which pages that processes share are divided among them."""
+    """Return a process's resident memory; shared pages are divided among their processes."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -241,7 +241,7 @@ def _resident_mb(pid: int) -> float:
 
 
 def _stamps(kafka: str) -> dict[int, int]:
-    """When the broker took each event of the 30 s tier, by the number in its origin."""
+    """Return the broker's timestamps of the events in the 30 s tier, by event number."""
     stamps: dict[int, int] = {}
     for message in _read(kafka, _TIER):
         number = int(dict(message.headers())["origin-offset"])
@@ -250,19 +250,19 @@ def _stamps(kafka: str) -> dict[int, int]:
 
 
 def _attempts(kafka: str, first: int, end: int) -> dict[int, int]:
-    """When each event was first tried after its wait; read until nothing new comes.
+    """Return when each event was first tried after its wait; read until no new attempts come.
 
-    Those of a dead destination are mostly never tried: its breaker parks them.
+    Most events of a dead destination are never tried, because its breaker parks them.
     """
     attempts: dict[int, int] = {}
     at: dict[int, int] = {}
-    # The last ones are due after the tier's delay.
+    # The last events are due after the tier's delay.
     until_s = time.monotonic() + _DELAY_MS / 1000 + _QUIET_S
     while time.monotonic() < until_s:
         before = len(attempts)
         for receipt in _receipts(kafka, at):
             if receipt.outcome is ReceiptOutcome.WAITING and not receipt.batch_id:
-                # It was parked, not tried.
+                # The event was parked, not tried.
                 continue
             for covered in receipt.covered:
                 for number in range(max(covered.first, first), min(covered.end, end)):
@@ -279,7 +279,7 @@ def _receipts(kafka: str, at: dict[int, int]) -> Iterator[Receipt]:
 
 
 def _read(kafka: str, topic: str, at: dict[int, int] | None = None) -> Iterator[Any]:
-    """Yield the records of a topic, from where an earlier reading ended."""
+    """Yield the records of a topic from the end of the last read on."""
     at = {} if at is None else at
     consumer = Consumer(
         {"bootstrap.servers": kafka, "group.id": "bench", "enable.auto.commit": False}

@@ -1,4 +1,4 @@
-"""Makes the records for the retrier's benchmark, as delivery writes them, by number."""
+"""Makes numbered records for the retrier's benchmark, as delivery would write them."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from tests.support.kafka.config_records import write_config
 
 STREAM = "bench"
 DESTINATIONS = 20
-# The port of the discard service: nobody listens there.
+# Nobody listens at port 9, that of the obsolete discard service.
 _NOBODY = "http://127.0.0.1:9/"
 _SCHEDULE = RetrySchedule()
 _TIERS = {tier.name: tier for tier in _SCHEDULE.tiers}
@@ -24,7 +24,7 @@ _PAD = "x" * 150
 
 
 def destinations(kafka: str, url: str) -> None:
-    """The topics, a stream, and its destinations: every second one is dead."""
+    """Create the topics, a stream and its destinations, every second one of which is dead."""
 
     async def run() -> None:
         async with topic_admin(kafka) as admin:
@@ -39,7 +39,7 @@ def destinations(kafka: str, url: str) -> None:
 
 
 def waiting_record(number: int, topic: str) -> RecordOut:
-    """An event that failed once and waits in the tier of the topic."""
+    """Return an event that failed once and waits in the topic's tier."""
     at_ms = now_ms()
     envelope = Envelope(
         origin=Origin(stream_topic(STREAM), 0, number),

@@ -1,6 +1,7 @@
-"""Keeps the results of benches, a line of JSON each, and says what a new one changed.
+"""Reads the results of benches, one JSON object a line, and describes the changes in a new one.
 
-A row is what a bench printed last, with the bench's name. Rows are in docs/benchmarks.jsonl.
+A row is the last line that a bench printed, with the bench's name. Rows are in
+docs/benchmarks.jsonl.
 """
 
 import json
@@ -17,13 +18,13 @@ _FAMILY = re.compile(r"EPYC|Xeon")
 
 
 def read_rows(path: Path = FILE) -> list[Row]:
-    """Oldest first; branches that were merged may have added theirs in any order."""
+    """Return the rows, oldest first; merges may have added them in any order."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return sorted(rows, key=lambda row: str(row["date"]))
 
 
 def machine(row: Row) -> str:
-    """The kind of machine. Hosts in the cloud seldom tell more than the processor's family."""
+    """Return the kind of machine: cloud hosts rarely report more than the processor's family."""
     family = _FAMILY.search(row["processor"])
     return f"{family.group() if family else row['processor']}, {row['cores']} cores"
 
@@ -33,11 +34,11 @@ def newest(rows: Sequence[Row], figure: Figure) -> Row | None:
 
 
 def changes(row: Row, rows: Iterable[Row]) -> Iterator[str]:
-    """A line for each figure that changed, or misses its target; `rows` are oldest first."""
+    """Yield a line for each figure that changed or misses its target; `rows` are oldest first."""
     bench, kind = row["bench"], machine(row)
     alike = [old for old in rows if old["bench"] == bench and machine(old) == kind]
     if not alike:
-        yield f"{bench}: nothing to compare with: no row is of such a machine ({kind})"
+        yield f"{bench}: nothing to compare with: no row is from such a machine ({kind})"
         return
     present = [figure for figure in (*BENCHES[bench], ERRORS) if figure.name in row]
     lines = [line for figure in present if (line := _change(figure, row, newest(alike, figure)))]

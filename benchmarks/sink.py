@@ -1,6 +1,6 @@
-"""A destination that costs next to nothing: reads a request, answers 200, keeps nothing.
+"""A destination that costs almost nothing: it reads a request, answers 200 and stores nothing.
 
-Run as a process of its own (`python -m benchmarks.sink`), so that only the sender is measured.
+It runs as a separate process (`python -m benchmarks.sink`), so that only the sender is measured.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _LENGTH = b"content-length:"
 
 
 class Sink(asyncio.Protocol):
-    """Enough of HTTP for a client of our own that always sends a content-length."""
+    """Speaks enough HTTP for our client, which always sends a content-length."""
 
     def __init__(self) -> None:
         self._read = bytearray()
@@ -56,7 +56,7 @@ async def _serve(listener: socket.socket) -> None:
 
 @contextmanager
 def running_sink() -> Iterator[str]:
-    """The sink in a process of its own; its address."""
+    """Run the sink as a separate process; yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         process = subprocess.Popen(

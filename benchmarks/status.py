@@ -1,9 +1,8 @@
-"""How soon `hifi status` answers when there are a million acknowledged events.
+"""Measures how fast `hifi status` answers when there are a million acknowledged events.
 
-Log, ledger, receipts and positions are the real ones (backlog.py); each event has two destinations,
-one that gets batches of 500 and one whose every event has a receipt of its own, as of a real-time
-lane. Timed as a person would, from the command line: with observe, and without it.
-`python -m benchmarks.status [events]`.
+Log, ledger, receipts and positions are real (backlog.py). Each event has two destinations: one gets
+batches of 500; the other has a separate receipt for each event, like a real-time lane. The time is
+that of the whole command, with observe and without it. `python -m benchmarks.status [events]`.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ from tests.support.kafka.config_records import write_config
 
 _EVENTS = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
 _STREAM = "bench"
-# The backlog writes receipts for the first.
+# The backlog writes the receipts of the first destination.
 _BATCHED, _SINGLE = (
     Destination(stream=_STREAM, name=name, url="http://127.0.0.1:9/")
     for name in ("sink", "realtime")
@@ -51,7 +50,7 @@ _PATIENCE_S = 600.0
 
 
 def main() -> None:
-    """Print what was measured, and one JSON object as the last line."""
+    """Print the results, and one JSON object as the last line."""
     with (
         tempfile.TemporaryDirectory() as folder,
         Cluster(folder=Path(folder) / "kafka", cache=default_cache()) as cluster,
@@ -109,7 +108,7 @@ async def _fill(kafka: str) -> None:
 
 
 def _line(number: int, offset: int) -> bytes:
-    """The receipt of one event."""
+    """Return the receipt of one event."""
     at_ms = 1_700_000_000_000 + offset
     return make_receipt(
         Facts(
@@ -128,7 +127,7 @@ def _line(number: int, offset: int) -> bytes:
 
 
 def _counts(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The books; how a destination fares is known by observe alone."""
+    """Return the books without verdicts, which only observe knows."""
     return [
         {name: value for name, value in books.items() if name not in {"verdict", "reason"}}
         for books in answer["books"]
@@ -137,7 +136,7 @@ def _counts(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 @contextmanager
 def _observe(kafka: str, folder: Path, ports: dict[str, int]) -> Iterator[float]:
-    """Observe while it has read everything, and how long that took from its start."""
+    """Run observe; yield the seconds from its start until it has read everything."""
     env = {
         "HIFI_OBSERVE_BOOTSTRAP_SERVERS": kafka,
         "HIFI_OBSERVE_FOLDER": str(folder / "observe"),

@@ -1,13 +1,12 @@
-"""The whole way on one machine: POST to destination, at both latencies, every id followed.
+"""Measures the whole way from POST to destination on one machine, for both latency settings.
 
-Gateway, Kafka and delivery run as `hifi up` starts them; the generator is open loop, so ages count
-from the moment an event was due. (age) p50, p95 and p99 at 200 and 1,000 single events/s, and
-what an event costs each service in processor time, its idling included; (held)
-the highest rate of single events, and of events in batches of 100, at which 99 of 100 are at the
-destination within a second; (drain) a backlog that a paused destination has let grow, from the
-moment it goes on. An error is an event that was acknowledged and has not come, or a request that
-was not answered well at a rate that was held. `python -m benchmarks.whole_way [age]
-[held-single] [held-batch] [drain]` runs some of its parts.
+Gateway, Kafka and delivery run as with `hifi up`. The generator is open loop, so ages count from
+the moment an event was due, and every id is followed. (age) p50, p95 and p99 at 200 and 1,000
+single events/s, and each service's processor time per event, including its idle cost. (held) The
+highest rates of single events, and of events in batches of 100, at which 99 of 100 events arrive
+within a second. (drain) The rate at which the backlog of a paused destination drains after it is
+resumed. An error is an acknowledged event that did not arrive, or a failed request at a held rate.
+`python -m benchmarks.whole_way [age] [held-single] [held-batch] [drain]` runs some of the parts.
 """
 
 import sys
@@ -82,7 +81,7 @@ def main() -> None:
 
 
 def _chosen(figures: _Figures) -> _Figures:
-    """Return the figures to compare: single events in real time, the rest at the better latency."""
+    """Return the figures to compare: single events in real time, others at the better latency."""
     chosen = {
         f"single_{name}_ms": figures[key]
         for name in ("p50", "p99")
@@ -103,7 +102,7 @@ def _age(wanted: RatingPlan, stack: Stack) -> _Figures:
             step = step_at(rate)
             _say(after(step))
             figures |= {
-                # The time of workers that have ended may be missing.
+                # The time of ended workers may be missing.
                 f"{name}_us_at_{rate:.0f}": round(
                     max(0.0, used_s - before_s[name]) / step["ends"]["acked"] * 1e6
                 )
@@ -116,7 +115,7 @@ def _age(wanted: RatingPlan, stack: Stack) -> _Figures:
 
 
 def _used_s(stack: Stack) -> dict[str, float]:
-    """Processor time of each service with all that it has started, and of Kafka."""
+    """Return the processor time of Kafka and of each service, with their descendants."""
     children = [*stack.children.values(), *map(stack.cluster.child, stack.cluster.broker_ids)]
     return {child.name: used_by(child.pid)[0] for child in children}
 
@@ -147,7 +146,7 @@ def _drain(wanted: RatingPlan, _: Stack) -> _Figures:
         put_destination(asked, sink)
         came, missing = _all_of(step, sink)
     took_s = (came["last_us"] - resumed_us) / 1e6
-    _say(f"{waiting:,} events waited; {took_s:.1f} s until the last of them had come")
+    _say(f"{waiting:,} events waited; the last of them arrived after {took_s:.1f} s")
     return {
         "drain_per_s": round((came["events"] - before) / took_s),
         "drained": waiting,
@@ -156,7 +155,7 @@ def _drain(wanted: RatingPlan, _: Stack) -> _Figures:
 
 
 def _all_of(step: dict[str, Any], sink: Sink) -> tuple[dict[str, Any], int]:
-    """Return the sink's figures when all has come or the wait is over, and the missing count."""
+    """Return the sink's figures once all events have arrived or time is up, and how many lack."""
     until_s = time.monotonic() + _DRAIN_TIMEOUT_S
     while sink.figures(step["run"])["events"] < step["acked_events"]:
         if time.monotonic() > until_s:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shared.runtime.setup_error import SetupError
 
-# The body stands in a file: an argument could not hold 500 KB.
+# The body is in a file, because an argument cannot hold 500 KB.
 _SCRIPT = """
 wrk.method = "POST"
 wrk.headers["content-type"] = "application/json"

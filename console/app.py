@@ -25,7 +25,7 @@ from shared.runtime.setup_error import OperatorError
 
 log = structlog.get_logger()
 
-# Nothing but our own files runs or loads.
+# Browsers run and load only our own files.
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors "
@@ -38,24 +38,24 @@ _EVERY_ANSWER = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "Cache-Control": "no-store",
 }
-# The smallest size would take many times as long, to save a few hundredths.
+# The highest level takes many times as long and saves only a few per cent.
 _PACKED_AT = 5
 _STATIC = Path(__file__).with_name("static")
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _TITLES = {
     403: "Refused",
-    404: "Not here",
-    405: "Not so",
-    412: "Changed",
+    404: "Not found",
+    405: "Not allowed",
+    412: "Changed meanwhile",
     500: "Failed",
-    503: "Not now",
+    503: "Not available now",
 }
 
 
 def create_app(
     routes: Iterable[Route], *, settings: ConsoleSettings, read_link: ReadsLinks
 ) -> ASGIApp:
-    """Put the parts together."""
+    """Return the application with all its parts."""
     app = Starlette(
         routes=[
             *routes,
@@ -68,14 +68,14 @@ def create_app(
             Exception: _fail,
         },
     )
-    # Compression is safe: our cookie comes with no request from a page of another site, so nobody
-    # can probe an answer's length with guesses of a secret; users of a link have all of it anyway.
+    # Compression is safe: requests from pages of other sites never carry our cookie, so nobody can
+    # probe an answer's length with guesses of a secret. Users of a link know all of it anyway.
     shown = Embedding(app, read_link)
     return _Guard(GZipMiddleware(shown, compresslevel=_PACKED_AT), settings)
 
 
 class _Guard:
-    """Answers only to our own names, and puts our headers on every answer."""
+    """Refuses requests under foreign host names, and adds our headers to every answer."""
 
     def __init__(self, app: ASGIApp, settings: ConsoleSettings) -> None:
         self._app = app
@@ -106,13 +106,13 @@ class _Guard:
     def _refusal(self, headers: Headers) -> Response | None:
         if not is_ours(headers.get("host", ""), self._hosts):
             return PlainTextResponse(
-                "This console does not answer to that name: call it by 127.0.0.1 or localhost, or"
-                " list the name in HIFI_OBSERVE_CONSOLE_HOSTS.\n",
+                "This console does not answer to that name. Use 127.0.0.1 or localhost, or add the"
+                " name to HIFI_OBSERVE_CONSOLE_HOSTS.\n",
                 status_code=421,
             )
         if self._is_open and not FORWARDED.isdisjoint(name for name, _ in headers.raw):
             return PlainTextResponse(
-                "This request came through a proxy, and this console asks nobody for a key: set"
+                "This request came through a proxy, but this console runs without sign-in. Set"
                 " HIFI_OBSERVE_CONSOLE_AUTH=keys.\n",
                 status_code=403,
             )
@@ -120,11 +120,11 @@ class _Guard:
 
 
 def _static(path: Path) -> Route:
-    """One of our own files, read once: nothing in a request names a path."""
+    """Return the route of one of our files, read once: no request can name another path."""
     content, media_type = path.read_bytes(), _TYPES[path.suffix]
 
     async def serve(_: Request) -> Response:
-        # Checked again each time: after an upgrade old scripts must not meet new pages.
+        # The browser must check each time: after an upgrade old scripts must not meet new pages.
         return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     return Route(f"/static/{path.name}", serve, methods=["GET"])
@@ -145,27 +145,28 @@ async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for nothing else"
     if request.url.path.startswith("/api/"):
         return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code)
-    # Starlette's own words for a path without a route.
+    # Starlette's text for a path without a route.
     says = "No such page." if error.detail == "Not Found" else error.detail
     return _notice(request, error.status_code, says)
 
 
 async def _tell(request: Request, error: Exception) -> Response:
-    """Answer that Kafka or the gateway is away, or that the gateway refuses it, in a sentence."""
+    """Answer that Kafka or the gateway is unavailable, or that the gateway refuses the request."""
     status, says = HTTPStatus.SERVICE_UNAVAILABLE.value, str(error)
     if isinstance(error, RefusedError):
         status, says = error.status, error.detail
         if status == HTTPStatus.UNAUTHORIZED:
             says += (
-                " If the gateway asks for keys, set HIFI_OBSERVE_CONSOLE_AUTH=keys here; if people"
-                " sign in with a provider, set HIFI_GATEWAY_JWT_* there (docs/console.md)."
+                " If the gateway asks for keys, set HIFI_OBSERVE_CONSOLE_AUTH=keys for the console."
+                " If people sign in with a provider, set HIFI_GATEWAY_JWT_* for the gateway"
+                " (docs/console.md)."
             )
     return _notice(request, status, says)
 
 
 async def _fail(request: Request, error: Exception) -> Response:
     log.error("console.failed", path=request.url.path, exc_info=error)
-    return _notice(request, 500, "The console has met a mistake of its own; its log has the story.")
+    return _notice(request, 500, "The console has failed because of a bug. Its log says more.")
 
 
 def _notice(request: Request, status: int, says: str) -> Response:

@@ -26,18 +26,18 @@ from shared.runtime.hosts import may_post
 from shared.runtime.tokens.links import LinkError, read_link
 
 COOKIE = "hifi-console"
-# Where a request carries the link below which its path was.
+# The key in a request's scope for the link that its path began with.
 LINK = "hifi.link"
 _SECRET_BYTES, _NONCE_BYTES = 32, 16
 
 
 class SignedOut(Exception):  # noqa: N818 - a state, no error
-    """There is no session, or its key is gone."""
+    """There is no session, or its key is no longer valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One request: its viewer and its session."""
+    """The viewer and the session of one request."""
 
     viewer: Viewer
     session: Session
@@ -47,26 +47,26 @@ class Identity:
 
 
 class Authentication:
-    """Identifies viewers by the key in a session's cookie, or by the one that a program sends."""
+    """Identifies viewers by the key in a session's cookie, or programs by the key they send."""
 
     def __init__(
         self, configuration: Callable[[], Configuration], settings: ConsoleSettings
     ) -> None:
-        # The console asks nobody for a key.
+        # True: the console needs no sign-in.
         self.is_open = not settings.asks_for_keys
-        # Without a setting each process makes one, so that none is on a disk.
+        # Without a setting each process generates a secret, so that none is on a disk.
         secret = settings.cookie_secret.encode() or secrets.token_bytes(_SECRET_BYTES)
         self.cookies = Cookies(secret)
         self._configuration = configuration
         self.is_https = settings.https or settings.url.startswith("https:")
-        # Where people sign in without a key; empty: nowhere.
+        # The provider that people can sign in with; empty if there is none.
         self.provider_name = settings.oidc_name if settings.oidc_issuer else ""
         self._issuer = settings.oidc_issuer
 
     def identify(self, request: Request) -> Identity:
-        """Identify the viewer; SignedOut when we do not know."""
+        """Identify the viewer; SignedOut if nobody is signed in."""
         if LINK in request.scope:
-            # A link counts alone, even if somebody has signed in as well.
+            # Only the link counts, even if somebody has signed in as well.
             return self._identity_by(request.scope[LINK])
         session, new_cookie = self.stranger(request)
         viewer = ANYBODY if self.is_open else self._viewer_in(session)
@@ -75,18 +75,18 @@ class Authentication:
         return self._identity(viewer, session, new_cookie)
 
     def identify_program(self, request: Request) -> Identity:
-        """As `identify`; a program may send its key instead of a cookie."""
+        """Identify the viewer, as `identify`, or a program by the key in its request."""
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
         if self.is_open or LINK in request.scope or scheme.lower() != "bearer":
             return self.identify(request)
         return self._identity(self._checked_viewer(text.strip()), _new_session())
 
     def read_link(self, text: str) -> ViewLink:
-        """The content of a link; LinkError with the reason when it shows nothing."""
+        """Return the content of a link; LinkError with the reason if it is not valid."""
         return read_link(text, self._configuration().keys, now_ms=now_ms())
 
     def stranger(self, request: Request) -> tuple[Session, str]:
-        """The session, signed in or not, and the cookie that must be set if it is a new one."""
+        """Return the session, signed in or not, and the cookie to set if the session is new."""
         session = self.cookies.read(request.cookies.get(COOKIE), now_ms=now_ms())
         if session is not None:
             return session, ""
@@ -94,17 +94,17 @@ class Authentication:
         return session, self.cookies.write(session)
 
     def try_key(self, text: str) -> str:
-        """The cookie of a new session; HTTPException with the reason when there is none."""
+        """Return the cookie of a new session; HTTPException if the key is refused."""
         api_key = text.strip()
         self._checked_viewer(api_key)
         return self.cookies.write(_new_session(api_key))
 
     def session_of(self, token: str, person: Person, *, until_ms: int) -> str:
-        """The cookie of a new session of somebody whose token was verified."""
+        """Return the cookie of a new session for a person whose token was verified."""
         return self.cookies.write(Session(_new_nonce(), until_ms, token, person))
 
     def check_post(self, request: Request, session: Session, fields: Mapping[str, str]) -> None:
-        """Refuse a POST that does not come from a page of ours in this very session."""
+        """Refuse a POST that does not come from a page of ours in the same session."""
         comes_from_us = may_post(
             host=request.headers.get("host", ""),
             origin=request.headers.get("origin"),
@@ -112,11 +112,11 @@ class Authentication:
         )
         if not comes_from_us or not self.cookies.is_csrf(session, fields.get("csrf", "")):
             raise HTTPException(
-                403, "This form is not from your session: go back, load the page, and try again."
+                403, "This form is not from your session. Go back, reload the page, and try again."
             )
 
     def set_cookie(self, response: Response, cookie: str) -> None:
-        """Set a cookie for us alone (HttpOnly), from our own pages (SameSite=Strict), if new."""
+        """Set a new cookie, closed to scripts (HttpOnly) and other sites (SameSite=Strict)."""
         if cookie:
             response.set_cookie(
                 COOKIE,
@@ -129,7 +129,7 @@ class Authentication:
             )
 
     def _checked_viewer(self, api_key: str) -> Viewer:
-        # Wrong keys are not counted: a key has 160 random bits, which nobody guesses, and a limit
+        # Wrong keys are not counted: nobody can guess the 160 random bits of a key, and a limit
         # would let any stranger lock everybody out.
         viewer = self._viewer_of(api_key)
         if isinstance(viewer, str):
@@ -141,7 +141,7 @@ class Authentication:
         if person is None:
             return self._viewer_of(session.credential)
         if person.issuer != self._issuer:
-            return "This console believes that provider no more."
+            return "This console no longer trusts that provider."
         return Viewer(person.subject, frozenset(person.scopes), person.tenant)
 
     def _viewer_of(self, api_key: str) -> Viewer | str:
@@ -154,7 +154,7 @@ class Authentication:
             raise SignedOut from error
         scopes = frozenset({"read"})
         viewer = Viewer(link.key, scopes, link.tenant, link.streams, has_link=True)
-        # It has no form that is sent to us, and so no token for one.
+        # Pages below a link have no forms that change anything, so they need no CSRF token.
         session = Session("", link.expires_at_ms, text)
         return Identity(viewer, session, PageFrame(csrf="", has_link=True))
 
@@ -172,6 +172,6 @@ def _new_nonce() -> str:
 
 
 def local_path(path: str) -> str:
-    """Where to go after signing in: a path of ours, or the overview."""
+    """Return `path` if it is a path of ours to go to after signing in, otherwise the overview's."""
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_ours and not path.startswith("/sign-") else "/"

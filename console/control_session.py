@@ -1,4 +1,4 @@
-"""Reads and changes through the gateway's control API, as the person who is signed in."""
+"""Calls the gateway's control API as the person who is signed in."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -11,31 +11,31 @@ from shared.config.destination import Destination
 from shared.runtime.control_client import ControlClient
 
 _SETTING = "HIFI_OBSERVE_CONSOLE_GATEWAY"
-# Dead letters, replays: as many as somebody reads at a time, and as a phone has room for.
+# Dead letters or replays on a page, few enough for a phone.
 ROWS_MAX = 20
-# Dead letters in a file: as many as the gateway gives at a time, with its limit of bytes.
+# Dead letters in a file: the most that the gateway returns at a time, below its limit of bytes.
 EXPORTED_MAX = 1_000
 _NDJSON = "application/x-ndjson"
-# Changes: a line each.
+# Changes on a page, with a line each.
 _CHANGES_MAX = 100
-# Events: each comes with its content.
+# Events on a page; the gateway returns each with its content.
 NEWEST_MAX = 50
-# The most events to ask the outcome of.
+# The most events whose outcomes the gateway looks up.
 LOOKED_AT_MAX = 200
 OUTCOMES = ("delivered", "waiting", "dead", "queued")
-# Rows of a table on a page; a browser shows the beginning of each.
+# Rows of a table on a page, which shows the beginning of each.
 _TABLE_ROWS_MAX = 50
-# As long as `hifi pipelines put` waits.
+# The same wait as that of `hifi pipelines put`.
 _JUDGED_LOOKS_MAX, _JUDGED_LOOK_S = 10, 0.5
-# The fields to pick them by, and their labels.
+# The filters of dead letters, and their labels.
 FILTERS = {
     "stream": "Stream",
     "destination": "Destination",
     "reason": "Reason",
     "answer": "Answer",
     "id": "Event id",
-    "from": "Died since",
-    "to": "Died before",
+    "from": "Dead since",
+    "to": "Dead before",
 }
 
 
@@ -44,7 +44,7 @@ class Letters(
     frozen=True,
     rename={"newest": "dead_letters", "is_whole": "is_complete"},
 ):
-    """The newest matching letters as the gateway lists them, and the number of all that match."""
+    """The newest matching letters, as the gateway lists them, and the number of all matches."""
 
     newest: tuple[dict[str, Any], ...] = ()
     matching: int = 0
@@ -58,7 +58,7 @@ class Letters(
 
 
 class TableRow(msgspec.Struct, frozen=True):
-    """A row, as it was written."""
+    """A row of a table, as it was written."""
 
     key: str
     row: msgspec.Raw
@@ -71,14 +71,14 @@ class TableRow(msgspec.Struct, frozen=True):
 
 
 class KnownUpTo(msgspec.Struct, frozen=True):
-    """Up to where the table is known, and how long ago there was nothing more."""
+    """The offset up to which the table is known, and how long ago that was the newest."""
 
     offset: int
     age_ms: int
 
 
 class TableRows(msgspec.Struct, frozen=True):
-    """Rows by their keys, and the cursor for those that follow."""
+    """Rows in the order of their keys, and the cursor for the next ones."""
 
     rows: tuple[TableRow, ...]
     next: str | None
@@ -86,7 +86,7 @@ class TableRows(msgspec.Struct, frozen=True):
 
 
 class ControlSession:
-    """Calls the gateway for one person; without a key, only as anybody may."""
+    """Calls the gateway for one person; without a key, with the rights of anybody."""
 
     def __init__(self, gateway: str, credential: str, in_thread: InThread) -> None:
         self._client = ControlClient(gateway, credential, setting=_SETTING)
@@ -95,9 +95,9 @@ class ControlSession:
     async def letters(
         self, filters: Mapping[str, str], *, streams: Collection[str], before: str = ""
     ) -> Letters:
-        """The newest dead letters of some streams; of all that the key may see if none is named.
+        """Return the newest dead letters of `streams`; if empty, of all that the key may see.
 
-        `before`: the `next` of the page before.
+        `before`: the `next` of the previous page.
         """
         asked = {**filters, "stream": list(streams), "limit": str(ROWS_MAX)}
         asked |= {"before": before} if before else {}
@@ -107,7 +107,7 @@ class ControlSession:
     async def export_letters(
         self, filters: Mapping[str, str], *, streams: Collection[str]
     ) -> bytes:
-        """The letters with their content, the oldest of each Kafka partition first."""
+        """Return the letters with their content, the oldest of each Kafka partition first."""
         asked = {**filters, "stream": list(streams), "limit": str(EXPORTED_MAX)}
         page = await self._in_thread(
             self._client.send, "GET", "dead-letters", query=asked, accept=_NDJSON
@@ -115,7 +115,7 @@ class ControlSession:
         return page.content
 
     async def redrive(self, filters: Mapping[str, str], *, streams: Collection[str]) -> int:
-        """Send matching letters again, stream by stream, as a re-drive covers one stream."""
+        """Send matching letters again, with one re-drive for each stream."""
         fields = {name: value for name, value in filters.items() if name != "stream"}
         sent = 0
         for stream in streams:
@@ -126,7 +126,7 @@ class ControlSession:
     async def newest(
         self, stream: str, *, before: str = "", picked: Mapping[str, str]
     ) -> dict[str, Any]:
-        """The newest events of a stream, or those before a page of them."""
+        """Return the newest events of a stream, or those before `before`."""
         query = {"limit": str(NEWEST_MAX), **picked}
         if picked.keys() & {"destination", "outcome"}:
             query["limit"] = str(LOOKED_AT_MAX)
@@ -138,24 +138,24 @@ class ControlSession:
     async def changes(
         self, picked: Mapping[str, str], *, before: int | None = None, count: int = _CHANGES_MAX
     ) -> dict[str, Any]:
-        """The newest changes, or those before a page of them."""
+        """Return the newest changes, or those before `before`."""
         query = {"limit": str(count), **picked}
         query |= {name: f"{query[name]}Z" for name in ("from", "to") if name in query}
         query |= {} if before is None else {"before": str(before)}
         return await self._call("GET", "changes", query=query)
 
     async def key_uses(self) -> dict[str, list[int | None]]:
-        """When each text of each key was used last, the oldest text first."""
+        """Return when each secret of each key was last used, the oldest secret first."""
         listed = await self._call("GET", "keys")
-        # A gateway of an earlier release does not say.
+        # Gateways of earlier releases do not report this.
         return {each["id"]: each.get("texts_used_at_ms", []) for each in listed["keys"]}
 
     async def rows(self, table: str, *, prefix: str = "", after: str = "") -> TableRows:
-        """The rows whose keys begin with `prefix`, after a key."""
+        """Return the rows after the key `after` whose keys begin with `prefix`."""
         return await self._rows(table, prefix=prefix, after=after, limit=str(_TABLE_ROWS_MAX))
 
     async def row(self, table: str, key: str) -> TableRows:
-        """The row of a key, if there is one: no key is taken for a part of a path."""
+        """Return the row of a key, if there is one; keys are sent as a query, not in a path."""
         answer = await self._rows(table, **{"from": key, "limit": "1"})
         rows = tuple(row for row in answer.rows if row.key == key)
         return msgspec.structs.replace(answer, rows=rows)
@@ -174,11 +174,11 @@ class ControlSession:
         return outcomes
 
     async def test_channel(self, name: str) -> dict[str, Any]:
-        """Have a test message sent; return whether it was accepted, and the answer."""
+        """Send a test message; return whether the channel took it, and its answer."""
         return await self._call("POST", "channels", name, "test")
 
     async def replays(self, stream: str, *, before: str = "", **picked: str) -> dict[str, Any]:
-        """The newest replays of a stream, or those before a page of them."""
+        """Return the newest replays of a stream, or those before `before`."""
         query = {"limit": str(ROWS_MAX), **picked, **({"before": before} if before else {})}
         return await self._call("GET", "streams", stream, "replays", query=query)
 
@@ -186,36 +186,36 @@ class ControlSession:
         return await self._call("GET", "streams", stream, "replays", replay_id)
 
     async def order_replay(self, stream: str, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin a replay, or only count the events that it would send."""
+        """Start a replay, or only count the events that it would send."""
         return await self._call("POST", "streams", stream, "replays", body=order)
 
     async def cancel_replay(self, stream: str, replay_id: str) -> None:
         await self._call("DELETE", "streams", stream, "replays", replay_id)
 
     async def version(self, *path: str) -> str:
-        """The ETag of an object as it is now, for the form that asks whether to change it."""
+        """Return the current ETag of an object, for the form that asks before a change."""
         _, version = await self.seen(*path)
         return version
 
     async def change(
         self, method: str, *path: str, version: str, action: str = ""
     ) -> dict[str, Any]:
-        """Change an object if it still is as it was seen; RefusedError says what has changed."""
+        """Change an object unless somebody has changed it since it was shown; else RefusedError."""
         self._client.expect(version, *path)
         return await self._call(method, *path, *([action] if action else []))
 
     async def seen(self, *path: str) -> tuple[dict[str, Any], str]:
-        """An object as the gateway shows it, with marks for secrets, and its ETag."""
+        """Return an object as the gateway shows it, with marks for secrets, and its ETag."""
         shown = await self._call("GET", *path)
         return shown, self._client.etag(*path)
 
     async def set_fields(self, *path: str, version: str, **fields: Any) -> None:
-        """Set some fields of an object, if it still is as it was seen, and leave the others."""
+        """Set some fields of an object, unless somebody has changed it since it was shown."""
         before, _ = await self.seen(*path)
         await self.put(*path, version=version, body=before | fields)
 
     async def put(self, *path: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Write an object whole, if it still is as it was seen; without a version, a new one."""
+        """Write a whole object if it still has this version; without a version, a new object."""
         if version:
             self._client.expect(version, *path)
         else:
@@ -223,21 +223,21 @@ class ControlSession:
         return await self._call("PUT", *path, body=body)
 
     async def judged(self, pipeline: str) -> tuple[dict[str, Any], str]:
-        """A pipeline once it has been judged, or after some seconds without that; its ETag."""
+        """Wait some seconds until a pipeline is judged; return it and its ETag."""
         for _ in range(_JUDGED_LOOKS_MAX):
             shown, version = await self.seen("pipelines", pipeline)
             if shown["state"]["standing"] != "checking":
                 break
-            # No thread waits for it: there are few.
+            # There are few threads, so none waits for it.
             await asyncio.sleep(_JUDGED_LOOK_S)
         return shown, version
 
     async def try_out(self, pipeline: str, **what: Any) -> dict[str, Any]:
-        """Try some events with the pipeline that a document describes."""
+        """Try a pipeline's document on some events."""
         return await self._call("POST", "pipelines", pipeline, "try", body=what)
 
     async def build(self, pipeline: str, *, begin: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Have a pipeline rebuilt, reading from `begin` on, to take its place."""
+        """Start a pipeline's replacement, which reads from `begin` on."""
         path = ("pipelines", pipeline, "replacement")
         return await self._call("PUT", *path, body=body, query={"from": begin})
 
@@ -246,5 +246,5 @@ class ControlSession:
 
 
 def control_path(destination: Destination) -> tuple[str, ...]:
-    """Where the gateway's API has a destination."""
+    """Return a destination's path in the gateway's API."""
     return "streams", destination.stream, "destinations", destination.name

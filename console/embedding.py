@@ -1,9 +1,9 @@
-"""Serves the console below a link, to anybody who has it, also in a frame of another site's page.
+"""Serves the console to anybody who has a link, even in a frame of another site's page.
 
 `/embed/LINK/streams` is the page `/streams` as the link's viewer sees it. The link is in the path
-and not in a cookie: browsers keep cookies back from frames of other sites, and two frames with two
-tenants have one jar of them. Pages know nothing of it: once an answer is made, links to our own
-paths are moved below the link.
+and not in a cookie: browsers withhold cookies from frames of other sites, and two frames with two
+tenants would share them. Pages need not know about links: in each finished answer, this module
+moves links to our own paths below the link.
 """
 
 import re
@@ -23,13 +23,13 @@ from shared.runtime.tokens.links import LinkError
 FRAMED_BY = "hifi.framed_by"
 ReadsLinks: TypeAlias = Callable[[str], ViewLink]
 _EMBED = "/embed/"
-# Links as markup.tag writes them, in a page and in the JSON of live news; text has no raw quotes.
+# Links as markup.tag writes them, in pages and in the JSON of live updates; text has no raw quotes.
 _LEADS = re.compile(rb' (href|src|action)=(\\?")/')
 _WITH_LINKS = ("text/html", "text/event-stream")
 
 
 class Embedding:
-    """Serves everything below `/embed/`; other requests pass."""
+    """Serves everything below `/embed/`, and passes other requests on."""
 
     def __init__(self, app: ASGIApp, read_link: ReadsLinks) -> None:
         self._app = app
@@ -49,12 +49,12 @@ class Embedding:
             return
         if scope["method"] not in {"GET", "HEAD"}:
             refusal = PlainTextResponse(
-                "A link only shows: it cannot change anything.\n", status_code=403
+                "A link can only show pages: it cannot change anything.\n", status_code=403
             )
             await refusal(scope, receive, send)
             return
         if path.startswith("sign-"):
-            # Nobody types a key into a frame.
+            # Nobody should type a key into a frame.
             path = "no-sign-in"
         below = {**scope, "path": f"/{path}", LINK: text}
         await self._app(below, receive, _moved(send, to=f"{_EMBED}{text}"))
@@ -71,7 +71,7 @@ def _moved(send: Send, *, to: str) -> Send:
             headers = MutableHeaders(scope=message)
             has_links = headers.get("content-type", "").startswith(_WITH_LINKS)
             if has_links:
-                # It gets longer.
+                # The moved links make the body longer.
                 del headers["content-length"]
             if headers.get("location", "").startswith("/"):
                 headers["location"] = to + headers["location"]

@@ -1,6 +1,6 @@
-"""Sends the changes of a page while somebody looks at it, as server-sent events.
+"""Sends the changes of an open page as server-sent events.
 
-A region is sent piece by piece: a piece that was in it before is named by its place there.
+A region is sent piece by piece: for a known piece, only its earlier place is sent.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from contextlib import suppress
 
 from console.parts.layout import Page
 
-# People see a second's change; the sampler makes no more.
+# The sampler has new figures once a second.
 STEP_S = 1.0
-# A comment in this many steps keeps proxies from closing a stream with no news.
+# A comment after this many steps without changes keeps proxies from closing the stream.
 _QUIET_STEPS = 15
-# Each costs a page a second; more viewers than this look at Grafana. Half of them are left to
-# others, however many frames of a tenant's customers are open.
+# Each costs a page a second; more viewers than this should use Grafana. One tenant gets half of
+# them at most, however many frames its customers have open.
 STREAMS_MAX = 40
 STREAMS_OF_A_TENANT_MAX = STREAMS_MAX // 2
 # The pieces that change as a whole: a cell, a fact, an entry of a list, a picture.
@@ -32,7 +32,7 @@ class Live:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """End them all, so that the server can stop."""
+        """End all streams, so that the server can stop."""
         self._stopping.set()
 
     def has_room(self, tenant: str) -> bool:
@@ -42,9 +42,9 @@ class Live:
     async def follow(
         self, make: Callable[[], Page | None], *, tenant: str = ""
     ) -> AsyncIterator[str]:
-        """An event for each change; the first has the changes since the page was sent.
+        """Yield an event for each change; the first has the changes since the page was sent.
 
-        `make` returns the current page, or None when this viewer has none any more.
+        `make` returns the current page, or None when this viewer may no longer see it.
         """
         self._counts[tenant] += 1
         try:
@@ -85,13 +85,13 @@ class Live:
 
 
 def changes(before: Sequence[str], now: Sequence[str]) -> list[str | tuple[int, int]]:
-    """The pieces of the page now: new text, or the place and count of pieces from before."""
+    """Describe the new pieces: as text, or as the place and number of earlier pieces."""
     places = {piece: place for place, piece in enumerate(before)}
     made: list[str | tuple[int, int]] = []
     for piece in now:
         place, last = places.get(piece), made[-1] if made else None
         if isinstance(last, tuple) and sum(last) < len(before) and before[sum(last)] == piece:
-            # The same piece may be in several places.
+            # A piece may occur several times: the run of equal pieces goes on.
             made[-1] = last[0], last[1] + 1
         else:
             made.append(piece if place is None else (place, 1))

@@ -1,4 +1,4 @@
-"""The data that pages are made from: the newest overview, the configuration, flow, and the past."""
+"""The data of pages: the newest overview, the configuration, the state of flows, and the past."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,13 +26,13 @@ class PageContext:
     configuration: Configuration
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
     series: PastSource | None = None
-    # A sentence for each service that dies repeatedly.
+    # A sentence for each service that keeps dying.
     ailing: Sequence[str] = ()
     # By channel: the last message that this observer sent it.
     told: Mapping[str, LastMessage] = field(default_factory=dict)
 
     def seen_by(self, viewer: Viewer) -> "PageContext":
-        """The same with only the streams and tables that the viewer may see."""
+        """Return the same context with only the streams and tables that the viewer may see."""
         streams = tuple(
             stream
             for stream in self.overview.streams
@@ -48,7 +48,7 @@ class PageContext:
             for each in self.overview.unknown
             if viewer.sees(each.stream, tenant=self.tenant_of(each.stream))
         )
-        # Its document names other streams, so only viewers of all of them may see it.
+        # A pipeline's document names other streams, so only viewers of all of them may see it.
         pipelines = tuple(
             each
             for each in self.overview.pipelines
@@ -66,7 +66,7 @@ class PageContext:
             self,
             overview=seen,
             configuration=replace(self.configuration, tables=tables),
-            # Machines and their logs are the operator's.
+            # Only the operator may see machines and their logs.
             ailing=self.ailing if viewer.tenant is None else (),
         )
 
@@ -89,18 +89,18 @@ class PageContext:
 
 
 def is_in_trouble(verdict: StreamVerdict) -> bool:
-    """Whether a verdict is trouble; a pause is intended."""
+    """Return whether a verdict is trouble; a pause is not, as it is intended."""
     return verdict not in {StreamVerdict.OK, StreamVerdict.PAUSED}
 
 
 def worst_first(destinations: Iterable[DestinationView]) -> list[DestinationView]:
-    """The destinations by severity, the worst first, then by id."""
+    """Sort the destinations by severity, worst first, then by id."""
     return sorted(
         destinations, key=lambda view: (-SEVERITY.index(view.verdict), view.destination_id)
     )
 
 
 def slowest(destinations: Iterable[DestinationView]) -> DestinationView | None:
-    """The destination whose recent events take longest on average; None without any."""
+    """Return the destination whose recent events took longest on average; None without any."""
     timed = [(view.since_accepted.mean_ms, view) for view in destinations if view.since_accepted]
     return max(timed, key=itemgetter(0), default=(0, None))[1]

@@ -1,4 +1,4 @@
-"""One request to the console: its sender, its content, and the sources to answer it from."""
+"""A request to the console: its viewer, its content, and the sources of the answer."""
 
 import asyncio
 import math
@@ -33,17 +33,17 @@ from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
 from shared.runtime.setup_error import NoAnswerError
 from shared.runtime.tenant_turns import TenantTurns
 
-# 2 s in all, the longest that a change takes to come back; then the page is shown as it is.
+# 2 s in total, the longest that a change takes to come back; then the page is shown without it.
 _LOOK_S = 0.05
 _LOOKS_MAX = 40
-# No year in milliseconds, and no count of ours, has more.
+# More digits than any of our times in milliseconds or counts needs.
 _DIGITS_MAX = 15
-# As long as three searches may take.
+# The longest that three searches may take.
 _SEARCH_WAIT_S = 20.0
 
 
 class EventFinder(Protocol):
-    """Looks for events by id, key or request; in a running process shared.runtime.kafka.lookup."""
+    """Finds events by id, key or request; implemented by shared.runtime.kafka.lookup."""
 
     async def find(
         self,
@@ -74,11 +74,11 @@ class PageRequest:
 
     @property
     def in_thread(self) -> InThread:
-        """Runs work in the viewer's own share of threads, beside that of others."""
+        """Runs work in the threads of the viewer's tenant."""
         return self.sources.threads.of(self.viewer.tenant)
 
     def search_turn(self) -> AbstractAsyncContextManager[None]:
-        """A turn for the length of one search; others have theirs in between."""
+        """A turn for one search of the viewer's tenant."""
         return self.sources.searches.of(self.viewer.tenant)
 
     def field(self, name: str) -> str:
@@ -99,44 +99,44 @@ class PageRequest:
         """The keys of the viewer's tenant; those of every tenant for an operator."""
         tenant, keys = self.viewer.tenant, self.context.configuration.keys.values()
         if tenant == DEFAULT_TENANT and self.viewer.may_change:
-            # As the gateway has it.
+            # The same rule as the gateway's.
             tenant = None
         return [key for key in keys if tenant in {None, key.tenant}]
 
     @property
     def key(self) -> ApiKey:
-        """The key that is named, if it is one of the viewer's."""
+        """The requested key; 404 unless the viewer may see it."""
         for key in self.keys:
             if key.id == self.field("id"):
                 return key
-        raise HTTPException(404, "There is no such key (any more).")
+        raise HTTPException(404, "This key does not exist (any more).")
 
     def channel_id(self, name: str) -> str:
-        """The id of a channel of the viewer's tenant, or of the default one without sign-in."""
+        """Return the id of a channel of the viewer's tenant, without sign-in of the default one."""
         return f"{self.viewer.tenant or DEFAULT_TENANT}/{name}"
 
     @property
     def channels(self) -> list[Channel]:
         """The channels of the viewer's tenant, by name."""
         if self.viewer.streams:
-            # As the gateway has it.
+            # The same rule as the gateway's.
             return []
         channels = sorted(self.context.configuration.channels.values(), key=lambda each: each.name)
         return [each for each in channels if each.id == self.channel_id(each.name)]
 
     @property
     def channel(self) -> Channel:
-        """The channel that is named, if it is one of the viewer's."""
+        """The requested channel; 404 unless the viewer may see it."""
         known = self.context.configuration.channels
         channel = known.get(self.channel_id(self.field("channel")))
-        # A viewer of some streams has none, as at the gateway.
+        # The same rule as the gateway's: a key for only some streams sees no channels.
         if channel is None or self.viewer.streams:
-            raise HTTPException(404, "There is no such channel (any more).")
+            raise HTTPException(404, "This channel does not exist (any more).")
         return channel
 
     @property
     def destination(self) -> Destination:
-        """The destination that is named, if it is one of the viewer's."""
+        """The requested destination; 404 unless the viewer may see it."""
         stream = self.field("stream")
         named = self.context.configured(destination_id(stream, self.field("destination")))
         if named is None or stream not in self.streams:
@@ -145,7 +145,7 @@ class PageRequest:
 
     @property
     def stream(self) -> Stream:
-        """The stream that is named, if it is one of the viewer's."""
+        """The requested stream; 404 unless the viewer may see it."""
         named = self.context.configuration.streams.get(self.field("stream"))
         if named is None or named.name not in self.streams:
             raise HTTPException(404, "There is no such stream, or it is not yours.")
@@ -153,7 +153,7 @@ class PageRequest:
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline that is named, if all of its streams are the viewer's."""
+        """The requested pipeline; 404 unless the viewer may see all of its streams."""
         named = self.context.configuration.pipelines.get(self.field("pipeline"))
         if named is None or not named.streams <= set(self.streams):
             raise HTTPException(404, "There is no such pipeline, or it is not yours.")
@@ -161,7 +161,7 @@ class PageRequest:
 
     @property
     def is_set(self) -> bool:
-        """Whether the object that the path names is set and the viewer's, even if not shown yet."""
+        """Whether the path's object is configured and the viewer's, even if it has no page yet."""
         known = self.context.configuration
         match self.path.strip("/").split("/"):
             case ["streams", stream]:
@@ -175,18 +175,18 @@ class PageRequest:
 
     @property
     def filters(self) -> dict[str, str]:
-        """The filters that pick dead letters."""
+        """The filters for dead letters."""
         return {name: value for name in FILTERS if (value := self.field(name))}
 
     async def letters(self) -> Letters:
-        """The requested dead letters that the viewer may see."""
+        """Return the requested dead letters that the viewer may see."""
         if (streams := self._letter_streams) is None:
             return Letters()
         before = self.field("before")
         return await self.control.letters(self.filters, streams=streams, before=before)
 
     async def export(self) -> bytes:
-        """The oldest of them as NDJSON."""
+        """Return the oldest requested dead letters as NDJSON."""
         if (streams := self._letter_streams) is None:
             return b""
         return await self.control.export_letters(self.filters, streams=streams)
@@ -197,12 +197,12 @@ class PageRequest:
         stream = self.field("stream")
         streams = [name for name in self.streams if stream in {"", name}]
         if self.viewer.tenant is None and not stream:
-            # Nobody has signed in: the gateway says which streams are everybody's.
+            # Nobody has signed in: the gateway decides which streams anybody may see.
             return [] if streams else None
         return streams or None
 
     async def wait_until(self, is_seen: Callable[[PageContext], bool]) -> None:
-        """Wait for our own feed, so that the next page shows a change."""
+        """Wait until our own feed has a change, so that the next page shows it."""
         for _ in range(_LOOKS_MAX):
             if is_seen(self.sources.context()):
                 return
@@ -214,22 +214,22 @@ Answer: TypeAlias = Callable[[PageRequest], Awaitable[Page | Response]]
 
 
 def _search_turns() -> TenantTurns:
-    """The turns of searches, each of which reads Kafka for seconds: one at a time per tenant."""
+    """Return the turns of searches: one at a time for a tenant, as each reads Kafka for seconds."""
     return TenantTurns(math.inf, within_s=_SEARCH_WAIT_S, refusal=_searching_already)
 
 
 def _searching_already() -> NoAnswerError:
-    return NoAnswerError("Other searches of yours are under way: search again when they are done.")
+    return NoAnswerError("Your other searches are still running. Search again when they are done.")
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources that answers are made from. Put together once, in the server."""
+    """The sources of all answers, created once by the server."""
 
     authentication: Authentication
     context: Callable[[], PageContext]
     events: EventFinder
-    # Where the gateway answers.
+    # The gateway's address.
     gateway: str
     schedule: RetrySchedule
     threads: PageThreads
@@ -237,7 +237,7 @@ class Sources:
     long_forms: LongForms = field(default_factory=LongForms)
     # Each trial holds a thread for as long as Spark takes, and there are few threads.
     trials: LongForms = field(
-        default_factory=lambda: LongForms(1, 2, "Other pipelines are being tried: try it again.")
+        default_factory=lambda: LongForms(1, 2, "Other pipelines are being tried. Try again.")
     )
 
     def route(
@@ -249,12 +249,12 @@ class Sources:
         for_admins: bool = False,
         form_bytes_max: int = BYTES_MAX,
     ) -> Route:
-        """Identify the viewer, check their rights, and accept forms of their own session only."""
+        """Return a route that checks the viewer's permissions, and that a form is from us."""
 
         async def serve(request: Request) -> Response:
             identity = self.authentication.identify(request)
             if identity.viewer.has_link and not is_shown_by_link(path):
-                raise HTTPException(403, "This is not shown by a link: sign in with a key.")
+                raise HTTPException(403, "A link does not show this page. Sign in with a key.")
             if for_admins and not identity.viewer.may_change:
                 raise HTTPException(403, "This needs a key with the scope admin.")
             if method != "POST":

@@ -1,4 +1,4 @@
-"""Serves the console within the process that observes."""
+"""Serves the console within the observe process."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -29,10 +29,10 @@ from shared.runtime.serving.server import HttpServer, listening, server_config
 
 log = structlog.get_logger()
 
-# Live pages end at once when they hear of the stop; other requests under way are single pages.
+# At a stop, live pages end at once; all other requests in progress are single pages.
 _DRAIN_S = 5
-# Browsers have a few connections each. When there is no room, the peer with the most loses idle
-# ones, and the audit, channels and Kafka beside it keep their descriptors.
+# Browsers have a few connections each. At the limit, the peer with the most connections loses idle
+# ones, so that the audit, channels and Kafka in this process keep their descriptors.
 _CONNECTIONS_MAX, _BACKLOG = 1_024, 128
 _HEAD_DEADLINE_S, _HEAD_BYTES_MAX = 10.0, 32_768
 
@@ -49,7 +49,7 @@ async def serve_console(
     stop: asyncio.Event,
     on_started: Callable[[int], None] = lambda _port: None,
 ) -> None:
-    """Serve until `stop` is set. `on_started` gets the port."""
+    """Serve until `stop` is set; call `on_started` with the port."""
     live = Live()
     authentication = Authentication(configuration, settings)
 

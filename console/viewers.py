@@ -1,9 +1,9 @@
-"""Identifies the viewer: the key or token in the session cookie, and its rights.
+"""Identifies the viewer: the key or token in the session cookie, and its permissions.
 
-The cookie holds the key itself, sealed with a secret of the console, so that nobody can read it
-there. The key is looked up at every request: one that is revoked or has expired ends its sessions
-at once. A token was verified when it came, and the session ends with it. Nothing is kept on the
-server.
+The cookie contains the key itself, sealed with a secret of the console, so that nobody can read it
+there. The key is looked up at every request, so a key that is revoked or expires ends its sessions
+at once. A token is verified at sign-in, and the session ends when it expires. The server stores
+nothing.
 """
 
 import base64
@@ -36,7 +36,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The cookie's content. Without a key it only carries the CSRF token of an open console."""
+    """The cookie's content; without a credential, only what the CSRF token of forms needs."""
 
     nonce: str
     until_ms: int
@@ -47,14 +47,14 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """The person who looks, and their rights."""
+    """The person who looks, and their permissions."""
 
     key_id: str
     scopes: frozenset[str]
-    # If it is None, the viewer sees every tenant, in a console without sign-in.
+    # None in a console without sign-in: the viewer sees every tenant.
     tenant: str | None = None
     streams: frozenset[str] = frozenset()
-    # The viewer came by a link from somebody with the key.
+    # The viewer uses a link, which somebody with the key has created.
     has_link: bool = False
 
     def sees(self, stream: str, *, tenant: str) -> bool:
@@ -62,17 +62,17 @@ class Viewer:
         return is_ours and (not self.streams or stream in self.streams)
 
     def sees_tables(self, tenant: str) -> bool:
-        """Whether a tenant's tables are shown. Rows have no stream: a key for some sees none."""
+        """Whether to show a tenant's tables: not for a key for some streams, as rows have none."""
         return self.tenant in {None, tenant} and not self.streams
 
     @property
     def may_change(self) -> bool:
-        """Whether the viewer may re-drive, revoke keys, and read the content of events."""
+        """Whether the viewer may change things, re-drive, and read the content of events."""
         return "admin" in self.scopes
 
     @property
     def is_operator(self) -> bool:
-        """Whether the viewer runs Hifi: an admin of the default tenant, as the gateway has it."""
+        """Whether the viewer runs Hifi: an admin of the default tenant, as for the gateway."""
         return self.may_change and self.tenant in {None, DEFAULT_TENANT} and not self.streams
 
 
@@ -95,7 +95,7 @@ class Cookies:
         return self.seal(fields, owner=_OWNER)
 
     def read(self, cookie: str | None, *, now_ms: int) -> Session | None:
-        """The session, if we have sealed it and it has not run out."""
+        """Return the session if we have sealed it and it has not expired."""
         fields = self.unseal(cookie, owner=_OWNER)
         if fields is None:
             return None
@@ -111,7 +111,7 @@ class Cookies:
         return self._box.seal(json.dumps(fields), owner=owner)
 
     def unseal(self, text: str | None, *, owner: str) -> list[Any] | None:
-        """The fields, if we have sealed them for this."""
+        """Return the fields if we have sealed them for this owner."""
         try:
             fields: list[Any] = json.loads(self._box.unseal(text or "", owner=owner))
         except SecretUnavailableError:
@@ -126,13 +126,13 @@ class Cookies:
 
 
 def viewer_of(api_key: str, configuration: Configuration, *, now_ms: int) -> Viewer | str:
-    """The viewer with this key, as the keys are now, or the reason why there is none."""
+    """Return the viewer with this key, or the reason why the key is refused now."""
     shown = read_text(api_key)
     if shown is None:
-        return "This is no key, or not all of one: copy it again, from hifisk_ to its end."
+        return "This is not a complete key. Copy it again, from hifisk_ to its end."
     key = configuration.keys.get(shown.key_id)
     if key is None or key.secret_of(shown) is None or not key.is_live(now_ms):
-        return "There is no such key (any more), or it has expired."
+        return "This key does not exist (any more), or it has expired."
     if "read" not in key.scopes and "admin" not in key.scopes:
-        return "This key only writes. The console needs one with the scope read or admin."
+        return "This key can only write. The console needs a key with the scope read or admin."
     return Viewer(key.id, key.scopes, key.tenant, key.streams)

@@ -1,6 +1,6 @@
-"""Routes each request to its answer: pages, their live changes, the overview as JSON, sign-in.
+"""Routes each request to its answer: pages, live updates, the overview as JSON, sign-in.
 
-Changes and revelations are logged, with the key of the person who asks, before they are done.
+Before it changes something or shows event contents, the console logs that with the viewer's key.
 """
 
 from collections.abc import Iterator, Mapping
@@ -74,10 +74,9 @@ _CHANGES = {
     **KEY_CHANGES,
     **REPLAY_CHANGES,
 }
-# Different pages that are looked at within a second; pages of made-up addresses go soon.
+# Different pages to keep; those of made-up addresses are dropped soon.
 _MADE_MAX = 100
-# The path, its query, and the viewer's tenant, streams and rights; and the sources that a page was
-# made from, with the page.
+# The path, its query, and the viewer's tenant, streams and permissions.
 _Seen = tuple[str, tuple[tuple[str, str], ...], str | None, frozenset[str], bool]
 _Made = tuple[Overview, Configuration, Page | None]
 
@@ -86,7 +85,7 @@ class Views:
     def __init__(self, sources: Sources, live: Live) -> None:
         self._sources = sources
         self._authentication = sources.authentication
-        # Shared by all people who have not signed in.
+        # The threads that all people share who have not signed in.
         self._in_thread = sources.threads.of(None)
         self._live = live
         self._provider = sources.authentication.provider_name
@@ -132,7 +131,7 @@ class Views:
         ]
 
     def _changes(self) -> Iterator[Route]:
-        """The routes of forms by which admins make, change and remove things."""
+        """Yield the routes of forms with which admins create, change and remove things."""
         route = self._sources.route
         for path, change in _CHANGES.items():
             yield route("GET", path, change.ask, for_admins=True)
@@ -145,7 +144,7 @@ class Views:
             )
 
     async def made_page(self, asked: PageRequest) -> Page:
-        """A page that is made of the page context alone."""
+        """Show a page that needs only the page context."""
         page = self._page_at(asked.path, asked.fields, asked.viewer)
         if page is None and asked.is_set:
             return soon_page(asked.path)
@@ -155,22 +154,22 @@ class Views:
         return page
 
     async def object_page(self, asked: PageRequest) -> Page:
-        """The page of a stream or a destination, with the author of its last change."""
+        """Show the page of a stream or a destination, with the author of its last change."""
         page = await self.made_page(asked)
         name = asked.path.removeprefix(f"{STREAMS}/")
         return await with_last_change(page, asked, "destination" if "/" in name else "stream", name)
 
     async def live(self, request: Request) -> Response:
-        """Changes of the page at `path`, for as long as the viewer may see it."""
+        """Stream the changes of the page at `path`, for as long as the viewer may see it."""
         tenant = self._authentication.identify(request).viewer.tenant or ""
         if not self._live.has_room(tenant):
-            raise HTTPException(503, "Too many pages are live; this one stays as it is.")
+            raise HTTPException(503, "Too many pages are live; this one is not updated.")
         looked_at = urlsplit(request.query_params.get("path", "/"))
         path, fields = looked_at.path, dict(parse_qsl(looked_at.query))
 
         def make() -> Page | None:
             try:
-                # Each time: a key that is revoked sees nothing more.
+                # Checked each time, so that a revoked key sees nothing more.
                 viewer = self._authentication.identify(request).viewer
             except SignedOut:
                 return None
@@ -220,7 +219,7 @@ class Views:
         return response
 
     def _page_at(self, path: str, fields: Mapping[str, str], viewer: Viewer) -> Page | None:
-        """The current page, made once for all viewers of the same."""
+        """Return the current page, built once for all viewers who see the same."""
         context = self._sources.context()
         # These pages ignore all other query parameters.
         others = {STREAMS: ASKED, DESTINATIONS: ASKED, DEAD: DEAD_ASKED}

@@ -1,6 +1,6 @@
-"""Logs attempts, few enough to read: one a minute for each destination, and each change of fortune.
+"""Logs few enough attempts to read: one a minute for each destination, and each change of result.
 
-Metrics count all of them, and receipts have the outcome of every event. These lines tell readers of
+Metrics count all of them, and receipts have the outcome of every event. These lines show in
 a worker's log when and how a destination began to fail, or recovered.
 """
 
@@ -13,14 +13,14 @@ from shared.retry.attempt import Attempt, Outcome, Response, Verdict
 
 log = structlog.get_logger()
 
-# A destination that flaps changes its fortune with each request.
+# A destination that flaps changes its result with each request.
 LINES_PER_MINUTE_MAX = 10
 _MINUTE_S = 60
 
 
 @dataclass(slots=True)
 class AttemptLog:
-    """The lines that one worker process has logged of each destination."""
+    """The lines that one worker process has logged about each destination."""
 
     # By destination: the minute of its last line, that line's reason, and its number.
     _lines: dict[str, tuple[int, str, int]] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class AttemptLog:
     def note(
         self, destination_id: str, attempt: Attempt, verdict: Verdict, *, batch_id: str
     ) -> None:
-        """Log an attempt if it is the minute's first, or ends otherwise than the one before."""
+        """Log an attempt if it is the minute's first, or ends differently from the previous one."""
         minute = int(monotonic()) // _MINUTE_S
         last_minute, reason, line_count = self._lines.get(destination_id, (minute, "", 0))
         if minute != last_minute:

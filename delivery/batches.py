@@ -1,9 +1,9 @@
-"""Cuts events into the batches of one HTTP call each, names a batch, and joins its body.
+"""Cuts events into batches of one HTTP request each, names the batches, and joins their bodies.
 
-Fresh events share one history and stay columns until one of them fails. Events that wait, or that a
-destination wants as more than bytes, are opened one by one. Both kinds of batch have the same
-methods. The cuts depend on the events alone: a replay after a crash forms the same batches with the
-same ids, and a receiver can drop a repeated one by its header.
+Fresh events share one history and stay columns until one of them fails. Events that have waited, or
+of which a destination needs more than the bytes, are opened one by one. Both kinds of batch have
+the same methods. The cuts depend on the events alone: a repeat after a crash forms the same batches
+with the same ids, and a receiver can drop a repeated batch by its header.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ CONTENT_TYPES: dict[BodyFormat, str] = {
     "ndjson": "application/x-ndjson",
     "single": "application/json",
 }
-# 96 bits: no two batches of one destination meet in practice (2^48 batches for an even chance).
+# 96 bits: in practice no two batches of a destination share an id (an even chance takes 2^48).
 _BATCH_ID_BYTES = 12
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -43,7 +43,7 @@ class _CloudEvent(msgspec.Struct):
 
 
 _CLOUD_EVENT = msgspec.json.Decoder(_CloudEvent)
-# The members of every CloudEvent, whichever others a destination asks for.
+# The members that every CloudEvent keeps, whichever others a destination asks for.
 _ATTRIBUTES = ("/specversion", "/id", "/source", "/type")
 
 
@@ -63,7 +63,7 @@ class FreshBatch:
     first: int
     end: int
     history: History
-    # The whole batch was refused, so at least one event of it is.
+    # The whole batch was refused, so at least one of its events is at fault.
     is_suspect: bool = False
 
     @property
@@ -84,7 +84,7 @@ class FreshBatch:
         return self.columns.json_body(self.first, self.end)
 
     def traceparents(self) -> Iterator[str]:
-        """Those of its events."""
+        """Yield the traceparents of its events."""
         return self.columns.traceparents(self.first, self.end)
 
     def tried(self) -> Sequence[TriedEvent]:
@@ -107,7 +107,7 @@ class TriedBatch:
     """Events that were opened, each with its own history."""
 
     events: Sequence[TriedEvent]
-    # As above.
+    # As in FreshBatch.
     is_suspect: bool = False
 
     @property
@@ -127,7 +127,7 @@ class TriedBatch:
         return join_body(envelopes, destination.body_format, fields=destination.fields)
 
     def traceparents(self) -> Iterator[str]:
-        """Those of its events."""
+        """Yield the traceparents of its events."""
         return filter(None, [tried.envelope.traceparent for tried in self.events])
 
     def tried(self) -> Sequence[TriedEvent]:
@@ -177,19 +177,19 @@ def tried_batches(tried: Sequence[TriedEvent], destination: Destination) -> Iter
 
 
 def fits(batch: TriedBatch, destination: Destination) -> bool:
-    """Say whether a destination gets it in one request."""
+    """Say whether a destination gets the batch in one request."""
     return len(list(cut(_starts(batch, destination), destination))) == 1
 
 
 def refused_group(batch: Batch, destination: Destination) -> str:
-    """Name the suspect batch that its events keep while they wait; empty for other batches."""
+    """Return the name that events of a suspect batch keep while they wait; empty for others."""
     if not batch.is_suspect:
         return ""
     return f"{batch.event_count}.{batch_id(destination.id, batch.facts.covered)}"
 
 
 def _groups(tried: Sequence[TriedEvent]) -> Iterator[TriedBatch]:
-    """Yield each refused batch that has come whole, and the events between them."""
+    """Yield each refused batch that is complete, and the events between them."""
     others: list[TriedEvent] = []
     for name, each in groupby(tried, lambda event: event.history.refused_group):
         events = list(each)
@@ -208,10 +208,10 @@ def _starts(batch: TriedBatch, destination: Destination) -> list[int]:
 
 
 def cut(starts: Sequence[int], destination: Destination) -> Iterator[tuple[int, int]]:
-    """Yield where to cut events, by the events alone: in sequence, each body within the size.
+    """Yield the start and end of each batch, in sequence; each body is within the size.
 
-    `starts` says where each event begins among their bytes, and where the last one ends. One event
-    over the size goes alone.
+    The cuts depend on the events alone. `starts` has the place where each event begins among their
+    bytes, and where the last one ends. A single event over the size goes alone.
     """
     count_max = destination.request_count_max
     opening_bytes = 0 if destination.body_format == "ndjson" else 1
@@ -241,7 +241,7 @@ def join_body(
 ) -> bytes:
     """Return the request body: the events' own bytes, joined and never parsed.
 
-    Only for a destination that wants some `fields` are events cut down to those.
+    Events are cut down to some `fields` only for a destination that asks for that.
     """
     elements = [_element(envelope, body_format, fields) for envelope in envelopes]
     match body_format:
@@ -257,17 +257,17 @@ def join_body(
 
 
 def _element(envelope: Envelope, body_format: BodyFormat, fields: Sequence[str] = ()) -> bytes:
-    # A record without a value (written past the gateway) is null; nothing would break the array.
+    # A record without a value (written past the gateway) is null: an empty text breaks the array.
     value = envelope.value or b"null"
     if body_format == "cloudevents" and _is_cloud_event(value):
-        # Unchanged: its own source belongs to its name, as ids are unique for a source only.
+        # Keep its own source, which identifies it: ids are unique only within a source.
         return keep(value, (*fields, *_ATTRIBUTES)) if fields else value
     if fields:
         value = keep(value, fields)
     if body_format == "cloudevents":
         return _cloud_event(envelope, value)
     if body_format == "ndjson" and (b"\n" in value or b"\r" in value):
-        # JSON has line breaks only between its tokens, where a blank does as well.
+        # JSON has line breaks only between its tokens, where a blank means the same.
         return value.replace(b"\n", b" ").replace(b"\r", b" ")
     return value
 

@@ -19,12 +19,12 @@ from shared.proof.last_answer import ANSWER_BYTES_MAX, FailedTry, shown_text
 from shared.retry.attempt import Attempt, Failure, NoResponse, Outcome, Response, Verdict, classify
 from shared.runtime.spark.processor_time import processor_time
 
-# A pause of this process uses up one of these steps, however long it is.
+# A pause of this process uses up at most one of these steps, however long it is.
 _PATIENCE_STEPS = 5
 
 
 def nobodys(_: Destination) -> str:
-    """Name no tenant, where it does not matter whose a destination is."""
+    """Name no tenant, where the owner of a destination does not matter."""
     return ""
 
 
@@ -41,7 +41,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class RequestResult:
-    """A request that has ended, and what it amounts to."""
+    """The result of a request that has ended."""
 
     attempt: Attempt
     verdict: Verdict
@@ -54,7 +54,7 @@ class RequestResult:
 
     @property
     def is_all_taken(self) -> bool:
-        """Whether the destination took the batch as a whole, and said no more."""
+        """Whether the destination took the whole batch, and gave no directive."""
         return (
             self.verdict.outcome is Outcome.OK
             and not self.failed
@@ -71,7 +71,7 @@ class RequestResult:
 
     @property
     def _failed_try(self) -> FailedTry:
-        """The failed try to keep; its text has the events that a report names."""
+        """The failed try to keep; its text includes the events that a report names."""
         attempt, took_ms = self.attempt, round(self.latency_ms)
         failed = FailedTry(self.exchange.ended_at_ms, self.verdict.reason, took_ms)
         if isinstance(attempt, NoResponse):
@@ -90,9 +90,9 @@ class Courier:
     clock: Callable[[], int]
     # How long to wait for an answer; by default as long as the destination's owner has set.
     patience_s: float | None = None
-    # Another process may also send requests that leave later.
+    # After this, another process may send the same requests.
     ours_until_ms: float = math.inf
-    # Set if somebody wants traces.
+    # Set if spans are exported.
     spans: AttemptSpans | None = None
     tenant_of: Callable[[Destination], str] = nobodys
 
@@ -116,7 +116,7 @@ class Courier:
         is_ambiguous = any(history.is_ambiguous for history in batch.histories)
         if is_ambiguous:
             headers["hifi-maybe-duplicate"] = "1"
-        # A batch of the retrier may have events of several replays, and of none.
+        # A batch of the retrier may have events of several replays, and others.
         replays = sorted({history.replay_id for history in batch.histories} - {""})
         if replays:
             headers["hifi-replay"] = ", ".join(replays)
@@ -159,7 +159,7 @@ class Courier:
 async def _within(exchange: Coroutine[None, None, Attempt], patience_s: float) -> Attempt:
     """Return the attempt's result, or a slow answer once `patience_s` is over.
 
-    The time counts in steps: while this worker is busy with others, it cannot hear an answer.
+    The wait is split into steps, as a worker that is busy with others cannot read an answer.
     """
     task = asyncio.ensure_future(exchange)
     try:
@@ -169,7 +169,7 @@ async def _within(exchange: Coroutine[None, None, Attempt], patience_s: float) -
                 return task.result()
     finally:
         task.cancel()
-    # Its connection is closed before the task that waited goes on.
+    # Close the connection before the waiting task continues.
     await asyncio.wait({task})
     return NoResponse(Failure.SLOW_ANSWER, f"no answer within {patience_s:g} s")
 
@@ -184,14 +184,14 @@ def _read_report(attempt: Attempt, batch: Batch) -> tuple[Attempt, Mapping[int, 
             attempt.report, ids, is_ours=attempt.is_report, is_json=attempt.is_json
         )
     except UnreadableReportError as error:
-        # It took a part of the events, and we cannot tell which.
+        # The destination took some of the events, and we cannot tell which.
         return NoResponse(Failure.RESPONSE_UNREADABLE, f"partial report: {error}"), {}
 
 
 def _verdict_of(
     destination: Destination, attempt: Attempt, failed: Mapping[int, int], event_count: int
 ) -> Verdict:
-    """Return the verdict on the whole request: a report that all failed is a failure."""
+    """Return the verdict on the whole request; a report that every event failed is a failure."""
     if failed and len(failed) == event_count:
         attempt = Response(max(failed.values()))
     return classify(attempt, retry_on=destination.retry_on)

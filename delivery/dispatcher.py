@@ -1,7 +1,7 @@
 """Sends a destination's batches: decides their order, how many go at once, and when none may.
 
-Each destination has a dispatcher with its own share of requests, so that one destination's crowd
-never stands before another's few. It asks the flow before each attempt, and reports to it after.
+Each destination has a dispatcher with its own share of requests, so that the many events of one
+never delay the few of another. It asks the flow before each attempt, and reports to it afterwards.
 Requests that may not start wait while the time box has room, and are refused after that.
 """
 
@@ -30,9 +30,9 @@ class _DueRequest:
     track: OpenTrack
     due: DueBatch
     is_probe: bool
-    # The other part of a refused batch: the result of this part tells something of it.
+    # The other part of a refused batch: the result of this part tells us about it.
     rest: Batch | None = None
-    # Whether the flow was asked for it.
+    # Whether the flow gave permission for it.
     is_asked: bool = True
 
 
@@ -45,7 +45,7 @@ class _SendTurn:
 
     to_send: list[_DueRequest] = field(default_factory=list)
     is_over: bool = False
-    # Without a time, only the end of a request wakes it.
+    # Without a time, only the end of a request wakes the dispatcher.
     wake_s: float | None = None
 
     def end(self, wake_s: float | None) -> None:
@@ -62,15 +62,15 @@ class Dispatcher:
     dice: random.Random
     # How long a task may wait for a destination in trouble that can be tried again soon.
     trouble_wait_s_max: float = math.inf
-    # How many of its time boxes go into the shortest tier's delay, where due events are sent; 0
-    # where others come first.
+    # How many time boxes fit into the shortest tier's delay, for a task that sends due events; 0
+    # for other tasks.
     rounds: float = 0.0
     has_sent: bool = False
     # The event that blocks all behind it (order = "stream").
     block: Block | None = None
     _is_last: bool = False
     _rows: list[RecordOut] = field(default_factory=list)
-    # How many events the destination has taken, and how many have their turn next.
+    # How many events the destination has taken, and how many are to go next.
     _taken_count: int = 0
     _next_count: int = 0
     # Keys that have a waiting event: later events of the key must not overtake it (order = "key").
@@ -81,13 +81,13 @@ class Dispatcher:
     ) -> list[RecordOut]:
         """Bring every event of the batches to an outcome; `box_end_s` is in time.monotonic.
 
-        `is_last` if nothing comes after them.
+        Set `is_last` if no batches follow.
         """
         self._is_last, self.block = is_last, None
         open_tracks = [OpenTrack.of(batches, is_serial=self._is_serial) for batches in tracks]
         running: list[asyncio.Task[_Reply]] = []
         replies: list[_Reply] = []
-        # A group, so that our own mistake in one batch leaves no other running.
+        # A group, so that a bug in one batch leaves no other running.
         async with asyncio.TaskGroup() as group:
             while replies or running or _waits(open_tracks):
                 turn = self._turn(replies, open_tracks, len(running), box_end_s)
@@ -122,18 +122,18 @@ class Dispatcher:
                 self._step(held, tracks, turn, running_count + len(turn.to_send), box_end_s)
             running_count += len(turn.to_send)
             held.runs(self.permits.task, running_count)
-            # Set here, as an event that comes alone would pay for another look.
+            # Set here, as a single event would have to pay for another look.
             held.is_last = self._is_last and not running_count and not _waits(tracks)
         return turn
 
     def _is_calm(
         self, replies: Sequence[_Reply], tracks: Sequence[OpenTrack], running_count: int
     ) -> bool:
-        """Say whether a turn has only a batch that was taken, or one that may go."""
+        """Say whether the turn has only one batch, which was taken or may be sent."""
         return (
             self.permits.may_skip(tells=bool(replies))
             and not running_count
-            # Requests of others in this process take permits, too.
+            # Other tasks' requests in this process take permits as well.
             and not (_waits(tracks) and self.permits.calm.running_count)
             and not self._keys_waiting
             and sum(len(track.waiting) for track in tracks) + len(replies) <= 1
@@ -141,7 +141,7 @@ class Dispatcher:
         )
 
     def _calm_turn(self, replies: Sequence[_Reply], tracks: Sequence[OpenTrack]) -> _SendTurn:
-        """A turn without a look at the flow, of a destination that was well a moment ago."""
+        """Take a turn without a look at the flow, for a destination that was well a moment ago."""
         for request, sent in replies:
             request.track.running_count -= 1
             self.permits.tell_later(_ended(request, sent))
@@ -153,7 +153,7 @@ class Dispatcher:
     def _settle(
         self, held: LockedFlow, request: _DueRequest, sent: RequestResult, budget_s: float
     ) -> None:
-        """Enter the result of an attempt, in the flow and among the rows."""
+        """Record the result of an attempt, in the flow and in the rows."""
         roll = self.dice.random()
         held.enter(_ended(request, sent), roll=roll)
         settled = self.settlement.after_attempt(
@@ -192,7 +192,7 @@ class Dispatcher:
         running_count: int,
         box_end_s: float,
     ) -> None:
-        """Start one request, or refuse all that waits, or end the turn."""
+        """Start one request, or refuse all waiting batches, or end the turn."""
         now_s = time.monotonic()
         if now_s >= box_end_s and self.has_sent:
             self._refuse_all(held, tracks, Failure.BUDGET_USED_UP)
@@ -212,8 +212,8 @@ class Dispatcher:
                 wait_ms = until_ms - held.now_ms
                 until_s = now_s + wait_ms / 1000
                 wait_end_s = min(box_end_s, now_s + self._wait_s_max(held))
-                # One of our own requests will finish and free a slot. Any other reason may last
-                # longer than there is time to wait.
+                # If the budget is used up, one of our own requests will end and free a slot. Any
+                # other reason may last longer than we can wait.
                 if failure is Failure.BUDGET_USED_UP or until_s < wait_end_s:
                     turn.end(until_s)
                 else:
@@ -251,7 +251,7 @@ class Dispatcher:
     def _start(
         self, track: OpenTrack, held: LockedFlow | None = None, *, is_probe: bool = False
     ) -> _DueRequest:
-        """Start the next request; the flow was asked for it if it is `held`."""
+        """Start the next request; the flow gave permission for it if it is `held`."""
         to, is_asked = self.settlement.destination, held is not None
         count_max = to.request_count_max if held is None else held.batch_count_max
         if is_probe:
@@ -277,9 +277,9 @@ class Dispatcher:
                     track.waiting.clear()
 
     def _next_max(self, held: LockedFlow) -> float:
-        """Return how many late events are next: as many as it takes until the others' next turn."""
+        """Return how many late events go next: those that can be sent before the others' turn."""
         if self.rounds and held.flow.is_slow and self.courier.patience_s is not None:
-            # The lane for slow ones sends them the next time anyway.
+            # The lane for slow destinations sends them the next time anyway.
             return math.inf
         at_once = self.settlement.destination.requests_at_once_max * held.batch_count_max
         return self.rounds * max(self._taken_count, at_once)
@@ -327,7 +327,7 @@ def _ended(request: _DueRequest, sent: RequestResult) -> EndedRequest:
 
 
 def _rest_of(request: _DueRequest, sent: RequestResult) -> list[DueBatch]:
-    """Return the rest of a refused batch; it has the refused event if its part was taken."""
+    """Return the rest of a refused batch; it is suspect if the part that was sent was taken."""
     if request.rest is None:
         return []
     return [suspect(request.rest) if sent.is_all_taken else DueBatch(request.rest, is_half=True)]
@@ -340,9 +340,9 @@ def _waits(tracks: Sequence[OpenTrack]) -> bool:
 async def _first_replies(
     running: list[asyncio.Task[_Reply]], *, until_s: float | None
 ) -> list[_Reply]:
-    """Wait for the first reply; take ended tasks out of `running`; none at `until_s`.
+    """Wait for the first replies, until `until_s`; remove ended tasks from `running`.
 
-    Replies come in the order in which they began, so that a seed decides a whole run.
+    Replies are in the order in which their requests began, so that a seed decides a whole run.
     """
     timeout_s = None if until_s is None else max(0.0, until_s - time.monotonic())
     if not running:

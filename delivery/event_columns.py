@@ -1,7 +1,7 @@
 """Reads a stream's events as columns, without opening each of them.
 
-Almost every event is delivered at the first try. That needs only its bytes and, for the receipt,
-three numbers. The envelopes of events that fail are made when they fail.
+Almost every event is delivered at the first attempt, which needs only its bytes and, for the
+receipt, three numbers. The envelopes of events are made only when the events fail.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
 from shared.event.topics import stream_of
 from shared.proof.receipt import CoveredOffsets, Facts, cover
 
-# As many digits as the core reads as a number; 13 are enough until the year 2286.
+# The most digits that the core reads as a number; 13 are enough until the year 2286.
 _TIME_DIGITS_MAX = 18
 
 
@@ -53,7 +53,7 @@ class FetchedRecords:
         return Origin(*self.where, self.records[0].offset) if self.records else None
 
     def opened(self) -> list[RecordIn]:
-        """Return the records; null values of Kafka become empty ones."""
+        """Return the records; Kafka's null values become empty ones."""
         return [
             RecordIn(
                 origin=Origin(*self.where, record.offset),
@@ -89,7 +89,7 @@ class EventColumns:
         return b",".join(values)
 
     def facts(self, first: int, end: int) -> Facts:
-        """Return the facts that their receipt needs."""
+        """Return the facts that the receipt of these events needs."""
         offsets = self.offsets[first:end]
         if offsets[-1] - offsets[0] == end - first - 1:
             covered: tuple[CoveredOffsets, ...] = (
@@ -152,7 +152,7 @@ def columns_of(fetched: FetchedRecords) -> EventColumns | None:
             accepted_ats.append(_number(accepted_at))
     except ValueError:
         return None
-    # Then the ends of a slice say whether it has gaps.
+    # With growing offsets, the ends of a slice show whether it has gaps.
     if any(after <= before for before, after in pairwise(offsets)):
         return None
     value_starts = list(accumulate(map(len, values), initial=0))

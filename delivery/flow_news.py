@@ -1,4 +1,4 @@
-"""Shares news of destinations between machines: from this one to others, and back."""
+"""Shares news about destinations between this machine and others."""
 
 import asyncio
 from collections.abc import Mapping
@@ -20,17 +20,17 @@ from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.spark.process import SparkProcessSettings
 
-# All machines know within 2 s when one has learned something of a destination. This costs nothing
-# while only one sends to it.
+# All machines know within 2 s when one has learned something about a destination. This costs
+# nothing while only one machine sends to it.
 _NEWS_S = 0.1
-# How often to look for news in a destination's file, while others send to it too.
+# How often to look for news in a destination's file, while other machines send to it too.
 _LOOK_MS = 500
 
 
 async def tell_news(
     settings: SparkProcessSettings, config: ConfigFeed, states: StateFeed, store: Tell
 ) -> None:
-    """Bring news of flows from other machines to this one's, and theirs to others."""
+    """Bring other machines' news to the flows of this one, and this one's news to others."""
     news = NewsRound(FlowStore(settings.flows), settings.schedule)
     # In a thread: thousands of files take a while, and a frozen worker may never release its file.
     loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, "flows")
@@ -52,10 +52,10 @@ class NewsRound:
 
     store: FlowStore
     schedule: RetrySchedule
-    # The last record that each destination's file got, and when to look into it for news again.
+    # The last record given to each destination's file, and when to look into it for news again.
     _heard: dict[str, FlowRecord] = field(default_factory=dict)
     _look_at_ms: dict[str, int] = field(default_factory=dict)
-    # The flows of the last look, and those destinations of them that others send to, too.
+    # The flows at the last look, and those of their destinations that other machines send to.
     _seen: Mapping[str, FlowRecord] = field(default_factory=dict)
     _shared: list[str] = field(default_factory=list)
     # Destinations that nobody sends to here, with the last write times of their files.
@@ -68,7 +68,7 @@ class NewsRound:
         self.store.published, at_ms = flows, now_ms()
         news = []
         if flows is not self._seen:
-            # Each record that comes replaces the whole mapping.
+            # Each new record replaces the whole mapping.
             self._seen = flows
             self._shared = [name for name, each in flows.items() if each.flow.neighbours.others]
         for name in self._shared:
@@ -78,7 +78,7 @@ class NewsRound:
             is_new = self._heard.get(name) is not record
             if is_new or not 0 <= self._look_at_ms[name] - at_ms <= _LOOK_MS:
                 self._heard[name], self._look_at_ms[name] = record, at_ms + _LOOK_MS
-                # A full disk, or a file that is gone, harms this destination alone.
+                # A full disk, or a missing file, harms only this destination.
                 with suppress(OSError):
                     if ours := self._told(to, at_ms):
                         news.append((name, ours))

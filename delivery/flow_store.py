@@ -1,10 +1,10 @@
 """Keeps the state of each destination in one small file, shared by all workers.
 
-Workers are processes, one for each Kafka partition that is being worked on. Those of delivery and
+Workers are processes, one for each Kafka partition that is being processed. Those of delivery and
 of the retrier may share a folder. Each reads and writes under the file's lock, for microseconds. A
-killed worker releases the lock, and one that stands still is passed by. The file is advice, not
-truth: without it a destination starts from scratch. A task asks for permission to send with its
-`Permits`.
+killed worker releases the lock, and others do not wait for a frozen one. The file is advice, not
+truth: without it a destination starts from scratch. A task asks its `Permits` for permission to
+send.
 """
 
 import errno
@@ -51,15 +51,15 @@ from shared.runtime.clock import now_ms
 
 # A page is written as a whole, so that no reader meets half a record.
 _PAGE_BYTES = 4096
-# Open at once: a worker meets each destination in some task or other.
+# The most open files: sooner or later, a worker has a task for every destination.
 FILES_MAX = 256
-# The contents of this many closed files are kept: of a thousand used in turn none is ever open.
+# The contents of this many closed files are kept: of a thousand used in turn, none would be open.
 _SEEN_MAX = 1_024
-# A file's lock is needed for microseconds. A process that has had it for 0.5 s stands still, and
+# A file's lock is needed for microseconds. A process that has held it for 0.5 s is frozen, and
 # others leave the file alone for 10 s.
 _LOCK_S_MAX, _PASS_BY_S = 0.5, 10.0
 _LOCK_PAUSES_S = (0.00002, 0.005)
-# Far more than a record has: a foreign file of any size is not read whole.
+# Far more than a record has, so that a large foreign file is not read whole.
 _RECORD_BYTES_MAX = 1_048_576
 
 
@@ -72,7 +72,7 @@ class LockedFlow:
     now_ms: int
     _record: FlowRecord
     _publish_every_ms: int = PUBLISH_EVERY_MS
-    # The task that looks has nothing left to send.
+    # Whether the task that looks has nothing left to send.
     is_last: bool = False
 
     def ask(self, task: str, *, running_count: int, unasked: int = 0) -> Answer:
@@ -89,11 +89,11 @@ class LockedFlow:
 
     @property
     def batch_count_max(self) -> int:
-        """How many events go together."""
+        """The most events of one request."""
         return most(self.flow.batch_size, self.limits.to.request_count_max)
 
     def start(self, *, event_count: int) -> None:
-        """A request with these events goes out."""
+        """Note that a request with this many events is sent."""
         self.flow = started(self.flow, self.limits, event_count=event_count, now_ms=self.now_ms)
 
     def runs(self, task: str, running_count: int) -> None:
@@ -114,7 +114,7 @@ class LockedFlow:
             self.flow = parked(self.flow, cause, event_count)
 
     def block(self, offset: int, history: History | None) -> None:
-        """Note an event that blocks all behind it; without a history, only for a moment."""
+        """Note an event that blocks all behind it; without history, it does so only briefly."""
         if history is not None:
             since_ms, until_ms = history.first_attempt_at_ms, history.not_before_ms
             blocking = Blocking(offset, since_ms, until_ms, history.attempt_count)
@@ -126,7 +126,7 @@ class LockedFlow:
 
     @property
     def record(self) -> FlowRecord:
-        """The flow as it is now, with its state and when it entered that state."""
+        """The present flow, with its state and when it entered that state."""
         if self.flow is not self._record.flow:
             self._record = self._record.with_flow(self.flow, now_ms=self.now_ms)
             self.flow = self._record.flow
@@ -146,10 +146,10 @@ class LockedFlow:
 @dataclass(slots=True)
 class _File:
     descriptor: int
-    # The file's contents when this process last saw it: mostly nobody else has written since.
+    # The file's contents when this process last read it: usually nobody else has written since.
     raw: bytes = b""
     record: FlowRecord | None = None
-    # No attempt to lock it until then: its holder has had it for too long.
+    # Do not try to lock it until then: its holder has had it for too long.
     passed_by_until_s: float = 0.0
 
 
@@ -162,7 +162,7 @@ class FlowStore:
     published: Mapping[str, FlowRecord] = field(default_factory=dict)
     # How often the unchanged state of a destination is published.
     publish_every_ms: int = PUBLISH_EVERY_MS
-    # For the records that it begins.
+    # The store's name in records that it begins.
     _name: str = field(default_factory=lambda: secrets.token_hex(8))
     _files: dict[str, _File] = field(default_factory=dict)
     # Closed files.
@@ -216,7 +216,7 @@ class FlowStore:
         except OSError as error:
             if error.errno != errno.EMFILE or not self._files:
                 raise
-            # Connections may take every descriptor; the task goes on with one of its own.
+            # Connections may take every descriptor: close one of our own files.
             self._close_oldest()
             return self._open(path)
 
@@ -232,7 +232,7 @@ class FlowStore:
 class Calm:
     """Lets a process skip looks at the flow of a destination that was well a moment ago."""
 
-    # How long the destination counts as well once it was seen to be.
+    # How long the destination counts as well after a look that found it well.
     span_s: float = 0.0
     until_s: float = 0.0
     tell_at_s: float = 0.0
@@ -254,7 +254,7 @@ class Calm:
 class Permits:
     """One task's access to one destination's flow."""
 
-    # A name for the task, by which the flow shares requests out.
+    # A name for the task, by which the flow divides requests.
     task: str
     store: FlowStore
     limits: SendLimits
@@ -268,13 +268,13 @@ class Permits:
 
     @contextmanager
     def look(self, *, tells: bool) -> Iterator[LockedFlow]:
-        """Look at the flow while nobody else changes it; `tells` if something has ended."""
+        """Look at the flow while nobody else changes it; `tells` if requests have ended."""
         self._has_joined = True
         with self.store.hold(self.limits, now_ms=now_ms()) as held:
             self._tell(held)
             yield held
-            # Asked here, as an event that comes alone would pay for another look at the file.
-            # News, if any, carries the latest state.
+            # Asked here, as a single event would have to pay for another look at the file. News, if
+            # any, carries the latest state.
             had_news = self._news is not None
             self._news = held.to_publish() or (self._news and held.record)
             if held.is_last:
@@ -290,9 +290,9 @@ class Permits:
 
     @property
     def is_slow(self) -> bool:
-        """Say whether the destination may be sent to, and answers too slowly for others to wait.
+        """Say whether the destination takes requests, but answers too slowly for others to wait.
 
-        Events that would only be parked need not change lanes for it.
+        Events that would only be parked need not change lanes.
         """
         with self.store.hold(self.limits, now_ms=now_ms()) as held:
             is_shut = held.flow.breaker.until_ms > held.now_ms or self.limits.to.is_paused
@@ -307,28 +307,28 @@ class Permits:
         self.calm.untold.append(delivered)
 
     def news(self) -> FlowRecord | None:
-        """Return the news of the destination, once; None if there is nothing new."""
+        """Return the news about the destination, once; None if there is nothing new."""
         news, self._news = self._news, None
         return news
 
     def leave(self) -> None:
-        """Send no more: this task's share of requests is the others'."""
+        """Send no more, and leave this task's share of requests to others."""
         if self._has_joined:
             with self.store.hold(self.limits, now_ms=now_ms()) as held:
                 self._tell(held)
                 held.leave(self.task)
 
     def _tell(self, held: LockedFlow) -> None:
-        """Enter the deliveries that ended since the last look; they need no dice roll."""
+        """Record the deliveries that ended since the last look; they need no dice roll."""
         for delivered in self.calm.untold:
             held.enter(delivered, roll=0.0)
         self.calm.untold.clear()
 
 
 def _lock(file: _File) -> bool:
-    """Lock the file; False if a process that stands still holds the lock.
+    """Lock the file; False if a frozen process holds the lock.
 
-    Waiting longer would stall the whole loop; what this process learns then stays in it.
+    Waiting longer would stall the whole loop; without the lock, this process keeps its news.
     """
     now_s = time.monotonic()
     if now_s < file.passed_by_until_s:

@@ -1,4 +1,4 @@
-"""Counts what delivery does, as its driver sees it: each lane's fate, each destination's flow."""
+"""Keeps delivery's metrics in its driver: each lane's health, and each destination's flow."""
 
 from collections.abc import Callable, Mapping
 
@@ -29,12 +29,12 @@ log = structlog.get_logger()
 
 
 class DeliveryMetrics(LaneMetrics):
-    """A lane is named after its destination.
+    """The metrics of delivery; a lane is named after its destination.
 
-    Workers count their work in the flow of a destination, which they share. The counts come here by
-    the state topic: every machine's counts grow by themselves, and the differences are added up.
+    Workers count their work in the flow of a destination, which they share. The counts arrive by
+    the state topic, separately for each machine, and their growth is added up.
 
-    All processes of a fleet hear of all flows, but only a destination's owner shows its growth. So
+    All processes of a fleet receive all flows, but only a destination's owner shows its growth. So
     the sum over the fleet is right, except for counts in the moment of a hand-over.
     """
 
@@ -51,7 +51,7 @@ class DeliveryMetrics(LaneMetrics):
         self._began_ms = clock()
         # The counts of each store when it was last seen.
         self._seen: dict[tuple[str, str], FlowRecord] = {}
-        # How much of its time a failing destination had used up at the last warning, by store: a
+        # How much of its time a failing destination had used up at the last warning, per store: a
         # destination that fails for one machine may be well for another.
         self._warned: dict[tuple[str, str], float] = {}
 
@@ -72,7 +72,7 @@ class DeliveryMetrics(LaneMetrics):
             self.gauge(gauge).remove(name)
 
     def flow_elsewhere(self, destination: Destination, record: FlowRecord) -> None:
-        """Note a flow that another process counts, as it has it or had it a moment ago."""
+        """Note a flow that another process counts: its present owner, or the one just before."""
         self._seen[destination.id, record.store] = record
 
     def flow_known(self, destination: Destination, record: FlowRecord) -> None:
@@ -83,21 +83,21 @@ class DeliveryMetrics(LaneMetrics):
         self.gauge(DELIVERY_PARALLEL).labels(name).set(record.flow.concurrency.limit)
         self._warn(destination, record)
         where = (name, record.store)
-        # Others have shown a file's counts from before we began, if nothing was heard of it since.
+        # Another process has shown the counts of a file that began before this process did.
         is_older = record.counts_since_ms < self._began_ms
         before = self._seen.get(where, record if is_older else FlowRecord(Flow())).flow
         self._seen[where] = record
         for outcome, count in record.flow.attempts.items():
             grown = max(0, count - before.attempts.get(outcome, 0))
             self.counter(DELIVERY_ATTEMPTS).labels(name, outcome).inc(grown)
-        # From 0 on, so that the first one is an increase as well.
+        # Start at 0, so that the first one is an increase as well.
         self.counter(DELIVERY_EVENTS_PARKED).labels(name, Failure.INTERNAL.value)
         for cause, count in record.flow.parks.items():
             grown = max(0, count - before.parks.get(cause, 0))
             self.counter(DELIVERY_EVENTS_PARKED).labels(name, cause).inc(grown)
 
     def _warn(self, destination: Destination, record: FlowRecord) -> None:
-        """Say in time that a destination will be given up, once for each step towards it."""
+        """Warn in time that a destination will be disabled, once for each step towards that."""
         after_s = destination.disable_after_s
         part = failing_part(record.flow, disable_after_s=after_s, now_ms=self._clock())
         self.gauge(DELIVERY_FAILING_RATIO).labels(destination.id).set(part)

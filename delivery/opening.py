@@ -1,4 +1,4 @@
-"""Turns rows into batches of events for each destination, and events that are not sent."""
+"""Turns rows into batches for each destination, and finds the events that are not sent."""
 
 import re
 import zlib
@@ -34,9 +34,9 @@ from shared.retry.schedule import SLOW, RetrySchedule
 
 _RESTORE_ID = re.compile(rb"[a-z0-9][a-z0-9_-]{0,63}")
 
-# A stream's, as they are fetched, or any that were opened before.
+# The rows of a stream, as fetched, or rows that were opened before.
 Rows: TypeAlias = FetchedRecords | Sequence[RecordIn]
-# Batches that leave one after the other; those of another track may leave beside them.
+# Batches that leave one after another; those of other tracks may leave at the same time.
 Track: TypeAlias = Iterable[Batch]
 
 
@@ -47,14 +47,14 @@ class OpenedRows:
     # Where the first row was read; rows come from one Kafka partition, in offset order.
     first: Origin | None
     to_send: dict[str, Sequence[Track]] = field(default_factory=dict)
-    # Events that are not sent (now), with what happens to them instead.
+    # Events that are not sent (now), with the decisions on them.
     unsent: dict[str, list[tuple[TriedEvent, Success | Hop | DeadLetter]]] = field(
         default_factory=dict
     )
     malformed: list[MalformedRecord] = field(default_factory=list)
 
     def forget_from(self, offset: int) -> None:
-        """Forget unsent events from an offset on: they come again."""
+        """Forget unsent events from an offset on, as they will be read again."""
         self.unsent = {
             name: [each for each in kept if each[0].envelope.origin.offset < offset]
             for name, kept in self.unsent.items()
@@ -72,10 +72,10 @@ def open_stream(
     replay_until: Position,
     first: tuple[int, History] | None = None,
 ) -> OpenedRows:
-    """First attempts: every event goes to every destination of the lane, which has one.
+    """Open rows for first attempts: every event goes to every destination of the lane (one).
 
-    Offsets below `replay_until` belong to a try that died, so failed ones may already wait in a
-    tier: each copy's request must say so. The `first` event, by its offset, was tried before.
+    Offsets below `replay_until` belong to a job that died, and may already have been sent: requests
+    with them must say so. The `first` event, by its offset, was tried before.
     """
     opened = OpenedRows(_first_place(rows))
     if _may_be_sent(opened.first, replay_until):
@@ -112,10 +112,10 @@ def open_retries(
     is_slow: Callable[[str], bool],
     now_ms: int,
 ) -> OpenedRows:
-    """Waiting events: some go now, some wait on, and some have waited for too long.
+    """Open waiting events: some go now, some wait longer, and some have waited too long.
 
-    Due events of a slow destination go on to the lane for slow ones. For events in `doubts`,
-    another copy may have been sent since this one was stored.
+    Due events of a slow destination move to the lane for slow ones. For events in `doubts`, another
+    copy may have been sent since this one was stored.
     """
     opened = OpenedRows(first=_first_place(rows))
     is_again = is_again or _may_be_sent(opened.first, replay_until)
@@ -127,7 +127,7 @@ def open_retries(
             continue
         name, history = envelope.travel
         if is_again or doubts.cover(envelope):
-            # A dead try and its repeat may both leave a waiting copy: that copy must say so.
+            # A job that died and its repeat may each leave a waiting copy: both must say so.
             history = replace(history, is_ambiguous=True)
         # All records stored from here on are copies of this one.
         envelope = replace(envelope, read_at=record.origin)
@@ -156,7 +156,7 @@ def _may_be_sent(first: Origin | None, replay_until: Position) -> bool:
 
 
 def _if_restored(record: RecordIn, fresh: History) -> History:
-    """Label restored events with their restore, wherever they wait."""
+    """Label a restored event with its restore, which it keeps while it waits."""
     restore_id = next((raw for name, raw in record.headers if name == RESTORED), b"")
     # The id goes into requests, so it must look like one of ours.
     if not _RESTORE_ID.fullmatch(restore_id):
@@ -177,7 +177,7 @@ def _records(rows: Rows) -> Sequence[RecordIn]:
 def _tracks(
     destination: Destination, tried: Sequence[TriedEvent], opened: OpenedRows
 ) -> Sequence[Track]:
-    """Return as many tracks of batches as may go side by side in order."""
+    """Return the tracks of batches that may be sent side by side without breaking the order."""
     if destination.filter:
         wanted = []
         for event in tried:
@@ -199,7 +199,7 @@ def _tracks(
 
 
 def _track_number(envelope: Envelope) -> int:
-    """Give all events of a key one track; those without a key have no order to keep."""
+    """Return the same track for all events of a key; events without one have no order to keep."""
     if envelope.key is None:
         return envelope.origin.offset
     return zlib.crc32(envelope.key)

@@ -1,4 +1,4 @@
-"""Makes the rows that a decided batch leaves behind: its undelivered events, and its receipts."""
+"""Makes the rows of a decided batch: its undelivered events, and its receipts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,13 +15,13 @@ from shared.retry.lifecycle import MOVE_OF, State, next_state
 from shared.retry.routing import route, route_malformed, route_receipt
 
 # The most unsent events that share a receipt: each may need an interval of its own, with its
-# topic's name of up to 249 bytes, and Kafka takes 2 MiB as one record.
+# topic's name of up to 249 bytes, and Kafka takes records of up to 2 MiB.
 _UNSENT_EVENTS_MAX = 1_000
 
 # The reason for events that a destination took from a batch whose report names others as failed.
 PARTLY_TAKEN = "status_partial"
 
-# The facts that many events can share in one receipt: outcome, reason, attempts, re-drives.
+# The facts that many events can share in one receipt: outcome, reason, attempts, redrives.
 Kind: TypeAlias = tuple[ReceiptOutcome, str, int, int]
 
 
@@ -34,12 +34,12 @@ def outcomes_of(
 ) -> list[RecordOut]:
     """Return a row for each undelivered event, and one receipt for each kind of outcome.
 
-    `read_at` is the first record that the task read, if there is a lane whose position tells when
-    these rows are stored.
+    `read_at` is the first record that the task read, if the position of a lane shows whether these
+    rows are stored.
     """
     outcomes: list[RecordOut] = []
     kinds: dict[Kind, list[TriedEvent]] = {}
-    # First attempts share one history, and successes one decision: their kind is worked out once.
+    # First attempts share one history, and successes one decision: compute their kind once.
     known: dict[tuple[int, int], Kind] = {}
     for tried, decision in decided:
         if not isinstance(decision, Success):
@@ -47,14 +47,14 @@ def outcomes_of(
                 route(decision, tried.envelope, destination_id, now_ms=exchange.ended_at_ms)
             )
         if isinstance(decision, Hop):
-            # It only changes its tier: its earlier receipt already says that it waits.
+            # The event only changes its tier: an earlier receipt already says that it waits.
             continue
         same = (id(tried.history), id(decision))
         kind = known.get(same) or known.setdefault(same, _kind(tried, decision))
         kinds.setdefault(kind, []).append(tried)
     tries = share_room(exchange.failed_tries, receipt_count=len(kinds))
     for kind, events in kinds.items():
-        # For the events that were taken, the last answer is no refusal.
+        # For the events that were taken, the last answer is not a refusal.
         failed = tries[:-1] if kind[1] == PARTLY_TAKEN else tries
         facts = facts_of([tried.envelope for tried in events])
         own = replace(exchange, failed_tries=failed)
@@ -65,7 +65,7 @@ def outcomes_of(
 def outcomes_of_unsent(
     opened: OpenedRows, *, at_ms: int, read_at: Origin | None
 ) -> list[RecordOut]:
-    """Return the rows of events that are not sent; their receipts tell of no exchange."""
+    """Return the rows of events that are not sent; their receipts have no exchange."""
     outcomes = [route_malformed(record, now_ms=at_ms) for record in opened.malformed]
     exchange = Exchange("", at_ms, at_ms)
     for name, decided in opened.unsent.items():
@@ -78,7 +78,7 @@ def outcomes_of_unsent(
 def receipt_of(
     destination_id: str, batch: Batch, delivered: Success, exchange: Exchange
 ) -> list[RecordOut]:
-    """Return the receipts of a wholly delivered batch: one, unless its attempts differ."""
+    """Return the receipts of a batch that was delivered whole: one, unless its attempts differ."""
     counts = {(history.attempt_count, history.redrive_count) for history in batch.histories}
     if len(counts) > 1:
         pairs = [(tried, delivered) for tried in batch.tried()]
@@ -91,7 +91,7 @@ def receipt_of(
 
 
 def _kind(tried: TriedEvent, decision: Final) -> Kind:
-    """Return the receipt's facts on an event; the lifecycle's table decides where it goes."""
+    """Return the receipt's facts on an event; the lifecycle's table decides its next state."""
     came_from = State.STORED if tried.envelope.history is None else State.WAITING
     outcome = ReceiptOutcome(next_state(came_from, MOVE_OF[type(decision)]).value)
     match decision:

@@ -1,7 +1,7 @@
-"""Brings rows to an outcome: from open records through requests to the rows that they leave.
+"""Brings rows to an outcome: from open records through requests to the resulting rows.
 
-Nothing here knows Spark or Kafka. A row is never dropped. Only our own mistakes are raised, and the
-caller then reads the same rows again.
+Nothing here knows Spark or Kafka. A row is never dropped. Only bugs of our own raise errors, and
+the caller then reads the same rows again.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ from shared.runtime.tracing.settings import OtlpSettings
 Tell: TypeAlias = Callable[[Sequence[RecordOut]], Awaitable[None]]
 Keep: TypeAlias = Callable[[Sequence[RecordOut]], None]
 
-# How long news for others waits for outcomes that it could go with.
+# How long news for others waits for outcomes, to be stored with them.
 _TELL_S = 0.05
-# As many destinations as a worker can have at hand.
+# The most destinations for which a worker remembers that they were well.
 _CALMS_MAX = 1_024
-# For tasks that must not wait for one destination: long enough for another task's probe.
+# For tasks that must not wait for a single destination: long enough for another task's probe.
 TROUBLE_WAIT_S = 0.5
 
 
@@ -54,31 +54,31 @@ class Plan:
 
     reads: Literal["stream", "retry"]
     destinations: Mapping[str, Destination]
-    # Where the workers of this machine share what they know of destinations.
+    # Where the workers of this machine share the state of destinations.
     flow_folder: Path
     schedule: RetrySchedule = field(default_factory=RetrySchedule)
-    # Requests that have not started by then are parked. So a micro-batch lasts at most this and one
-    # request's deadline, whatever the destination's health.
+    # Events whose requests have not started by then are parked. So a micro-batch lasts at most this
+    # long plus one request's deadline, whatever the destination's health.
     time_box_s: float = 5.0
     # How long to wait for a destination in trouble that can be tried again soon.
     trouble_wait_s_max: float = math.inf
     # How long to wait for one answer; by default as long as the destination's owner has set. Due
-    # events of a slower destination go on to a lane that waits for it.
+    # events of a slower destination move to a lane that waits for it.
     patience_s: float | None = None
-    # The most that an owner's limit may be: a lane for slow ones waits for its slowest.
+    # The most that an owner's limit may be: a lane for slow destinations waits for its slowest.
     timeout_s_max: float = math.inf
     # A follower gets a new time box for each batch of rows until then, in time.monotonic.
     follows_until_s: float = 0.0
-    # How long to take a destination for well without a look at its flow. Failures are written at
-    # once, but other workers may hear of them this late.
+    # How long to assume that a destination is well without a look at its flow. Failures are written
+    # at once, but other workers may learn of them this late.
     calm_s: float = 0.0
-    # The first event of all, by its offset, if it was tried before and holds up the others.
+    # The very first event, by its offset, if it was tried before and holds up the others.
     first: tuple[int, History] | None = None
-    # Offsets below these may have been sent before, as nobody knows what became of them.
+    # Offsets below these may have been sent before: their outcomes are unknown.
     replay_until: Position = field(default_factory=dict)
     # Waiting events that may be second copies, as the first one was read again.
     doubts: Doubts = field(default_factory=Doubts)
-    # Requests that leave later say that they may be repeats: another process may send them, too.
+    # Later requests say that they may be repeats, as another process may send them, too.
     ours_until_ms: float = math.inf
     # The clock; the retrier uses the broker's, which stamps waiting events.
     clock: Callable[[], int] = now_ms
@@ -90,14 +90,14 @@ class Plan:
     removed: Collection[str] = ()
     # Returns a destination's tenant.
     tenant_of: Callable[[Destination], str] = nobodys
-    # Their flows as the state topic has them, for a machine that has no such folder yet.
+    # The destinations' flows in the state topic, for a machine that has no such folder yet.
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
     # How often the unchanged state of a destination is published.
     publish_every_ms: int = PUBLISH_EVERY_MS
 
     @property
     def rounds(self) -> float:
-        """Time boxes in the shortest tier's delay; 0 for a stream, which goes on."""
+        """Time boxes in the shortest tier's delay; 0 for a stream."""
         return self.schedule.tiers[0].delay_s / self.time_box_s if self.reads == "retry" else 0.0
 
 
@@ -106,13 +106,13 @@ class Worker:
 
     def __init__(self, *, allows_private: bool) -> None:
         self.loop = asyncio.new_event_loop()
-        # The keys are read here: in the plan they would travel through Spark, and to its disk.
+        # Read the keys here: in the plan they would pass through Spark, and reach its disk.
         box = SecretSettings().secret_box
         self.sender = Sender(box=box, allows_private=allows_private)
         self.log = AttemptLog()
         exporter = OtlpSettings().exporter("hifi-delivery")
         self.spans = None if exporter is None else AttemptSpans(exporter)
-        # The spread of delays, and names of tasks, need no secrecy.
+        # The spread of delays, and the names of tasks, need no secure randomness.
         self.dice = random.Random()  # noqa: S311
         self._stores: dict[Path, FlowStore] = {}
         self._calms: dict[tuple[Path, str], Calm] = {}
@@ -123,7 +123,7 @@ class Worker:
         return store
 
     def calm(self, plan: Plan, name: str) -> Calm:
-        """Return the calm of a destination, kept from one task to the next."""
+        """Return a destination's Calm, which is kept from one task to the next."""
         key = plan.flow_folder, name
         calm = self._calms.pop(key, None) or Calm()
         calm.span_s = plan.calm_s
@@ -161,7 +161,7 @@ class Sending:
             worker.spans,
             plan.tenant_of,
         )
-        # Begins when there is something to send: reading and opening rows takes no time from it.
+        # Set when there is something to send: reading and opening rows takes no time from it.
         self._box_end_s: float | None = None
         self._dice = worker.dice
         self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"
@@ -173,8 +173,8 @@ class Sending:
     ) -> list[RecordOut]:
         """Bring every record to an outcome that Kafka can hold; `is_last` if no more will come.
 
-        With `keep` no destination waits for others: `keep` gets the outcomes of each destination as
-        soon as they are settled, and nothing is left to return.
+        With `keep`, no destination waits for others: `keep` gets the outcomes of each destination
+        as soon as they are settled, and the result is empty.
         """
         opened = self._open(rows)
         self._read_at = opened.first
@@ -189,7 +189,7 @@ class Sending:
             ((name, tracks),) = opened.to_send.items()
             outcomes += await self._drain(name, tracks, self._box_end_s, keep, is_last=is_last)
         else:
-            # A group, so that our own mistake in one leaves no other running.
+            # A group, so that a bug in one leaves no other running.
             async with asyncio.TaskGroup() as group:
                 drains = [
                     group.create_task(
@@ -212,7 +212,7 @@ class Sending:
         *,
         is_last: bool,
     ) -> list[RecordOut]:
-        """Settle the events of one destination, and add its news for others."""
+        """Settle the events of one destination, and add its news for other machines."""
         dispatcher = self._dispatcher(name)
         outcomes = await dispatcher.drain(tracks, box_end_s=box_end_s, is_last=is_last)
         if self._worker.spans is not None:
@@ -232,7 +232,7 @@ class Sending:
 
     @property
     def block(self) -> Block | None:
-        """The event of the last settled rows that keeps its place and blocks all behind it."""
+        """The event, of the last settled rows, that keeps its place and blocks all behind it."""
         return next((each.block for each in self._dispatchers.values() if each.block), None)
 
     def leave(self) -> None:
@@ -270,13 +270,13 @@ class Sending:
                 assert_never(plan.reads)
 
     def _tell_soon(self, name: str) -> None:
-        """Publish news soon; if all is settled earlier, it goes with the outcomes."""
+        """Publish news soon, or together with the outcomes if those are settled earlier."""
         if self._tell is not None:
             asyncio.get_running_loop().call_later(_TELL_S, self._tell_now, name, self._tell)
 
     def _tell_now(self, name: str, tell: Tell) -> None:
         async def store(record: FlowRecord) -> None:
-            # If Kafka does not take it, the next record says the same.
+            # If Kafka does not take the record, the next one says the same.
             with suppress(Exception):
                 await tell([route_state(name, record.to_json())])
 
@@ -286,7 +286,7 @@ class Sending:
             telling.add_done_callback(self._telling.discard)
 
     def _is_slow(self, name: str) -> bool:
-        """Say whether a destination's due events belong to another lane, as it is slow."""
+        """Say whether a destination is so slow that its due events belong to another lane."""
         return self._plan.patience_s is not None and self._dispatcher(name).permits.is_slow
 
     def _dispatcher(self, name: str) -> Dispatcher:

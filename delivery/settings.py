@@ -1,4 +1,4 @@
-"""Lists what can be set for delivery from outside: HIFI_DELIVERY_* and nothing else."""
+"""Lists the settings of delivery: HIFI_DELIVERY_* and nothing else."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from shared.runtime import defaults
 from shared.runtime.settings import Port
 from shared.runtime.spark.process import SparkProcessSettings
 
-# More processes than this are better kept on several machines.
+# More processes than this are better spread over several machines.
 _WORKERS_MAX = 8
 # Slots for each worker; a quarter of them is for healthy destinations, the rest for waiting jobs.
 _SLOTS_PER_WORKER, _SLOTS = 8, 32
@@ -22,14 +22,14 @@ def _worker_count() -> int:
 
 
 def _own_slots(worker_count: int) -> int:
-    """Count one for healthy jobs and one for real time for each worker, and two for the others."""
+    """Count, per worker, one for healthy jobs and one for real time; and two for the others."""
     return 2 * worker_count + 2
 
 
 def _enough(slots: int) -> int:
     if slots < (least := _own_slots(_worker_count())):
         raise ValueError(
-            f"here it is {least} at least, two for each core (eight cores at most) and two"
+            f"it must be at least {least} here: two for each core (at most eight cores) and two"
             f" more; unset it for {_default_slots()}"
         )
     return slots
@@ -40,7 +40,7 @@ def _default_slots() -> int:
 
 
 class DeliverySettings(SparkProcessSettings):
-    """Read once, in __main__."""
+    """The settings of the delivery service, read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_DELIVERY_", frozen=True)
 
@@ -51,8 +51,8 @@ class DeliverySettings(SparkProcessSettings):
     slots: Annotated[int, AfterValidator(_enough)] = Field(default_factory=_default_slots)
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)
-    # How long a task follows the streams of real-time destinations, before changed settings count:
-    # they are promised within 5 s.
+    # How long a task follows the streams of real-time destinations. Changed settings take effect
+    # after that: they are promised within 5 s.
     follow_s: float = Field(default=2.0, gt=0)
 
     @property

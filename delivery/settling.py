@@ -1,7 +1,7 @@
-"""Does with a batch's events what `decide` and `refuse` say.
+"""Carries out the decisions of `decide` and `refuse` on a batch's events.
 
-Final decisions become rows for Kafka; events to try again here go on to their next attempt. Nothing
-here knows a destination's flow: the caller gets back the news for it.
+Final decisions become rows for Kafka; events to try again here get their next attempt. Nothing here
+knows a destination's flow: the caller gets the news for it in the result.
 """
 
 import time
@@ -38,7 +38,7 @@ from shared.retry.decision import (
 )
 from shared.retry.schedule import RetrySchedule
 
-# Events that were not sent for these reasons only go on later.
+# Events that were not sent for these reasons are simply sent later.
 _NO_TROUBLE = frozenset({Failure.BUDGET_USED_UP, Failure.OVER_RATE})
 
 
@@ -50,7 +50,7 @@ class Block:
     again_at_ms: int
     # Empty if nothing is wrong with the event: there was no time or permission to send it.
     history: History | None = None
-    # Offsets below may have been taken all the same.
+    # Events below this offset may already have been taken.
     sent_until: int = 0
 
 
@@ -59,7 +59,7 @@ class SettledBatch:
     """The result of a settled batch."""
 
     rows: Sequence[RecordOut] = ()
-    # Batches that go on to another attempt, in order.
+    # Batches that get another attempt, in order.
     go_on: Sequence[DueBatch] = ()
     # How many events were parked, by cause.
     parks: Mapping[str, int] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Settlement:
         roll: float = 0.0,
         is_by_size: bool = False,
     ) -> SettledBatch:
-        """Settle a batch after an attempt; `may_retry` in place, if it fits into `budget_s`.
+        """Settle a batch after an attempt; with `may_retry`, repeat it if `budget_s` allows.
 
         With `is_by_size` the destination refuses batches for their size.
         """
@@ -110,7 +110,7 @@ class Settlement:
         if sent.failed:
             return self._settle_each(batch, sent, situation)
         decided = self._decide(batch, sent, situation)
-        # Only histories differ within a batch, so all of it goes on, or none.
+        # Only histories differ within a batch, so all its events get another attempt, or none.
         first = decided[0]
         match first:
             case Success():
@@ -138,10 +138,10 @@ class Settlement:
         is_held: bool,
         is_next: bool = False,
     ) -> SettledBatch:
-        """Settle a batch that is not tried (again) for `wait_ms`; `is_next` only for its turn."""
+        """Settle a batch that is not tried (again) for `wait_ms`; `is_next`: until its turn."""
         batch, at_ms = due.batch, self.clock()
         if due.failed is not None and failure is not Failure.DISABLED:
-            # It was tried: that attempt counts, although it is not repeated in place.
+            # The batch was tried: that attempt counts, although it is not repeated in place.
             situation = Situation(
                 batch.event_count, at_ms, is_held=is_held, is_in_line=self.is_in_line
             )
@@ -149,7 +149,7 @@ class Settlement:
             return self._finish(batch, decided, due.failed.exchange)
         if self.is_in_line and failure in _NO_TROUBLE:
             return SettledBatch(block=Block(batch.facts.covered[0].first, at_ms + wait_ms))
-        # The next round goes on where this one ends.
+        # The next round continues where this one ends.
         group = refused_group(batch, self.destination)
         refused = [
             refuse(
@@ -170,12 +170,12 @@ class Settlement:
     ) -> SettledBatch:
         tried = batch.tried()
         final = [decision for decision in decided if isinstance(decision, Ended)]
-        # One history, one decision; otherwise one of each for each event.
+        # A shared history has one decision; otherwise each event has its own.
         final = final if len(final) == len(tried) else final * len(tried)
         return self._settled(list(zip(tried, final, strict=True)), exchange)
 
     def _settle_each(self, batch: Batch, sent: RequestResult, situation: Situation) -> SettledBatch:
-        """Settle a batch of which the destination took a part: each failed event by its status."""
+        """Settle a batch that the destination took in part: each failed event by its status."""
         alone = replace(situation, batch_count=1, may_retry_locally=False)
         pairs: list[tuple[TriedEvent, Ended]] = []
         for position, tried in enumerate(batch.tried()):
@@ -183,10 +183,10 @@ class Settlement:
                 pairs.append((tried, Success(PARTLY_TAKEN)))
                 continue
             status = sent.failed[position]
-            attempt = Response(status, detail="so said of this event in a report")
+            attempt = Response(status, detail="reported for this event")
             verdict = classify(attempt, retry_on=self.destination.retry_on)
             decision = decide(tried.history, attempt, verdict, self.schedule, alone)
-            assert isinstance(decision, Ended), "alone and without a local try, it is settled"
+            assert isinstance(decision, Ended), "a single event without a local try is settled"
             pairs.append((tried, decision))
         return self._settled(pairs, sent.exchange)
 
@@ -214,7 +214,7 @@ class Settlement:
         )
 
     def _decide(self, batch: Batch, sent: RequestResult, situation: Situation) -> list[Decision]:
-        """A decision for each history; when the batch is delivered, one for all."""
+        """Return a decision for each history; if the batch is delivered, one for all."""
         decided: list[Decision] = []
         for history in batch.histories:
             decision = decide(history, sent.attempt, sent.verdict, self.schedule, situation)
@@ -225,9 +225,9 @@ class Settlement:
 
 
 def _block(history: History, rest: Sequence[tuple[TriedEvent, Ended]], *, is_sent: bool) -> Block:
-    """Keep the first of these in its place; the others' results do not count: they come again.
+    """Keep the first of these in its place; the others will be read and sent again.
 
-    If they may have been taken, they say so then.
+    If they may have been taken, their new requests say so.
     """
     is_taken = any(isinstance(ended, Success) for _, ended in rest)
     is_doubtful = is_sent and (history.is_ambiguous or is_taken)

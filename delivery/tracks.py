@@ -1,9 +1,9 @@
-"""Says which of a destination's events leave together next.
+"""Chooses which of a destination's events leave together next.
 
-A refused batch has refused events, mostly one. A part of it is sent, and the result tells about the
-rest: if the part was taken, the rest has a refused event; if the part was refused, nothing is known
-of the rest (Hwang's generalized binary splitting). This only chooses the events to send: an event
-counts as refused only after it was refused alone.
+A refused batch has refused events, usually one. A part of it is sent, and the result tells about
+the rest: if the part was taken, the rest has a refused event; if the part was refused, nothing is
+known about the rest (Hwang's generalized binary splitting). This only chooses the events to send:
+an event counts as refused only after it was refused alone.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ class DueBatch:
     # The attempt to repeat in place, and the earliest time for that (time.monotonic).
     failed: RequestResult | None = None
     ready_at_s: float = 0.0
-    # A part of a batch that was refused, or would have been.
+    # Whether it is part of a batch that was refused, or would have been.
     is_half: bool = False
 
     @property
@@ -41,16 +41,16 @@ def halves(batch: Batch) -> list[DueBatch]:
 
 
 def suspect(batch: Batch) -> DueBatch:
-    """Mark a batch as suspect: at least one event of it is refused."""
+    """Mark a batch as suspect: at least one of its events is refused."""
     return DueBatch(replace(batch, is_suspect=True), is_half=True)
 
 
 @dataclass(slots=True, eq=False)
 class OpenTrack:
-    """Batches that leave one after the other: a destination's, or those of some of its keys."""
+    """Batches that leave one after another: a destination's, or those of some of its keys."""
 
     waiting: deque[DueBatch]
-    # The next one leaves only after the one before has ended (an order other than "none").
+    # Whether each leaves only after the one before has ended (an order other than "none").
     is_serial: bool
     running_count: int = 0
 
@@ -65,7 +65,7 @@ class OpenTrack:
         """Return the next request, of at most `count_max` events, and the rest it tells about."""
         due = self.waiting.popleft()
         count = due.batch.event_count
-        # One refused event among many is to be expected, and says nothing of the others.
+        # One refused event among many is to be expected, and tells nothing about the others.
         if due.is_suspect and 1 < count <= 2 * count_max:
             first, rest = due.batch.split_at(min(count_max, count // 2))
             return DueBatch(first, is_half=True), rest
@@ -79,14 +79,14 @@ class OpenTrack:
         return due, None
 
     def put_back(self, due: Sequence[DueBatch]) -> None:
-        """Put batches that go on after an attempt first, in order; waiting ones go last."""
+        """Put batches back after an attempt: first in line, in order; those that wait go last."""
         if self.is_serial or not any(each.failed for each in due):
             self.waiting.extendleft(reversed(due))
         else:
             self.waiting.extend(due)
 
     def _joined(self, due: DueBatch, count_max: int, destination: Destination) -> DueBatch:
-        """Join a batch with those after it, until it has as many events as go together."""
+        """Join a batch with those after it, up to `count_max` events."""
         while (room := count_max - due.batch.event_count) and self.waiting:
             more = self.waiting[0]
             if not more.may_join():

@@ -1,1 +1,1 @@
-"""How Hifi is run: on one machine or on AWS, by the command that people type, with alerts."""
+"""Runs Hifi on one machine or on AWS; has the `hifi` command, alerts and dashboards."""

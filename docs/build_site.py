@@ -1,9 +1,9 @@
-"""Builds the documentation as a site, into build/docs/site; a link that leads nowhere is an error.
+"""Builds the documentation as a site, into build/docs/site; a broken link is an error.
 
-Its pages are the repository's own, each in its place, so that links are as they are in a checkout:
-README.md, everything in docs/, and what they link to. The page of the API is made here.
-`python docs/build_site.py` builds, `python docs/build_site.py serve` shows it as well.
-"""  # noqa: INP001 - documents are no package
+Its pages are README.md, everything in docs/, and the files that they link to. They keep their
+paths, so that links work as in a checkout. The page of the API is made here.
+`python docs/build_site.py` builds the site; `python docs/build_site.py serve` also serves it.
+"""  # noqa: INP001 - docs/ is not a package
 
 import json
 import re
@@ -26,15 +26,15 @@ _LINK = re.compile(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
 _API = """\
 # The API, path by path
 
-Written from the gateway's own OpenAPI document; a gateway shows the same at `/docs`, and the
-document at `/openapi.json`. How to send is in [the ingest API](api.md).
+This page is written from the gateway's OpenAPI document. A gateway shows the same page at `/docs`,
+and the document at `/openapi.json`. [The ingest API](api.md) explains how to send events.
 
 {parts}
 """
 
 
 def gather(root: Path) -> None:
-    """Put what the site is made of into its folder of a root."""
+    """Copy the site's pages and the builder's settings into their folder below a root."""
     pages = root / BUILT / "pages"
     shutil.rmtree(pages, ignore_errors=True)
     for path in _linked():
@@ -49,7 +49,7 @@ def gather(root: Path) -> None:
 
 
 def configuration() -> str:
-    """The builder's settings; an index stands above the pages that it lists."""
+    """Return the builder's settings, with the pages that an index lists below that index."""
     text = (ROOT / "zensical.toml").read_text(encoding="utf-8")
     for index, name in _INDEXES.items():
         links = dict.fromkeys(_LINK.findall((ROOT / index).read_text(encoding="utf-8")))
@@ -59,7 +59,7 @@ def configuration() -> str:
 
 
 def render(folder: Path, command: str = "build") -> int:
-    """Make HTML of the pages in a folder, as its zensical.toml says; return the exit status."""
+    """Make HTML of a folder's pages with its zensical.toml; return the builder's exit status."""
     strictly = ("--strict", "--clean") if command == "build" else ()
     program = Path(sys.executable).with_name("zensical")
     config = folder / "zensical.toml"
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _linked() -> Iterator[Path]:
-    """The files of the site, from the root: those of docs/, and what links lead to from there."""
+    """Yield the files of the site, relative to the root: README.md, docs/, and linked files."""
     found = [path for path in sorted((ROOT / "docs").rglob("*")) if path.suffix in _KINDS]
     found.insert(0, ROOT / "README.md")
     for path in found:

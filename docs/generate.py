@@ -1,7 +1,7 @@
 """Writes pages that follow from code and rows: states, metrics, commands, alerts, benchmarks.
 
-`python docs/generate.py` writes them; with `--check` it only says whether they are current.
-"""  # noqa: INP001 - documents are no package
+`python docs/generate.py` writes them; with `--check` it only reports whether they are current.
+"""  # noqa: INP001 - docs/ is not a package
 
 import inspect
 import re
@@ -20,7 +20,7 @@ from deploy.dashboards.boards import boards
 from shared import glossary, metric_names
 from shared.retry import lifecycle
 
-# Every command has it, and what it does is no secret.
+# Every command has these options, so the page leaves them out.
 _EVERYWHERE = frozenset({"--help", "--install-completion"})
 FOLDER = Path(__file__).parent
 _CHECKOUT = Path(commands.__file__).parents[2]
@@ -31,10 +31,10 @@ LIFECYCLE = """\
 <!-- Written by docs/generate.py from shared/retry/lifecycle.py: change that, then run it. -->
 
 Every event is in exactly one of these states, and moves only along these arrows. The table in
-`shared/retry/lifecycle.py` is the only source: the code asks it, and this page is written from it.
+`shared/retry/lifecycle.py` is the only source, both for the code and for this page.
 
-Hifi is responsible for an event from `stored` on: the caller has been told that it is stored. From
-then on it ends in `delivered`, or stays in `dead`, with its reason, until somebody sends it again.
+Hifi is responsible for an event from `stored` on, when the caller learns that it is stored. The
+event then ends in `delivered`, or stays in `dead`, with its reason, until somebody sends it again.
 
 ![States of an event and the moves between them, up to delivered or dead](pictures/states.svg)
 
@@ -64,9 +64,9 @@ GLOSSARY = """\
 
 <!-- Written by docs/generate.py from shared/glossary.py: change that, then run it. -->
 
-Each has one meaning, in these pages, in the console and in the commands. The console says it
-where a pointer or the focus rests on the word. Names in the API, in metrics, in topics and in code
-do not change with them, and stand here where they differ.
+Each word has one meaning, in these pages, in the console and in the commands. The console explains
+a word when the pointer or the focus rests on it. Names in the API, in metrics, in topics and in
+code do not change when a word changes; the table gives them where they differ.
 
 {table}
 """
@@ -76,18 +76,18 @@ COMMANDS = """\
 
 <!-- Written by docs/generate.py from the commands themselves: change them, then run it. -->
 
-The output of `hifi COMMAND --help`, in one place. Addresses, profiles, exit codes and completion:
-[the command line](commands.md). In brackets is the variable of an option.
+The output of `hifi COMMAND --help`, in one place. For addresses, profiles, exit codes and
+completion see [the command line](commands.md). An option's environment variable is in brackets.
 
 {pages}
 """
 
 
 def documents() -> Mapping[str, str]:
-    """Every generated file: its path from docs/, and its text."""
+    """Return every generated file: its path from docs/, and its text."""
     rows = read_rows()
     return {
-        # People write this page around its figures.
+        # People write the text of this page; only its figures are generated.
         "benchmarks.md": page.filled(str(_read(FOLDER / "benchmarks.md")), rows),
         **page.pictures(rows),
         "lifecycle.md": LIFECYCLE.format(states=_state_rows(), moves=_move_rows()),
@@ -100,7 +100,7 @@ def documents() -> Mapping[str, str]:
 
 
 def stale(folder: Path) -> list[str]:
-    """The documents in a folder that are not what the code says."""
+    """Return the documents in a folder that differ from the code."""
     return [name for name, text in documents().items() if _read(folder / name) != text]
 
 
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str], folder: Path = FOLDER) -> int:
     behind = stale(folder)
     if behind:
         names = " and ".join(f"docs/{name}" for name in behind)
-        sys.stderr.write(f"{names} differ from the code; run: python docs/generate.py\n")
+        sys.stderr.write(f"Out of date: {names}; run: python docs/generate.py\n")
     return 1 if behind else 0
 
 
@@ -131,7 +131,7 @@ def _move_rows() -> str:
 
 
 def _command_pages() -> str:
-    """All of them, in the groups of `hifi --help`."""
+    """Return the text of all commands, in the groups of `hifi --help`."""
     whole: Any = get_command(commands.app)
     parts = []
     for panel, names in commands.PANELS.items():
@@ -167,7 +167,7 @@ def _default(option: Any) -> str:
     default = option.default
     if default is None or default == "" or isinstance(default, bool) or callable(default):
         return ""
-    # Where a checkout is differs from one to the next.
+    # The path of the checkout differs between machines.
     return _cell(f"`{str(default).removeprefix(f'{_CHECKOUT}/')}`")
 
 

@@ -1,1 +1,1 @@
-"""HTTP in, Kafka out: a success is answered only after Kafka has reported each event stored."""
+"""HTTP in, Kafka out: a success means that Kafka has reported each event stored."""

@@ -1,4 +1,4 @@
-"""Runs the gateway with the settings of the environment, until SIGTERM or Ctrl-C."""
+"""Runs the gateway with settings from the environment, until SIGTERM or Ctrl-C."""
 
 import asyncio
 import signal
@@ -13,7 +13,7 @@ from shared.runtime.settings import operator_errors, read_settings
 
 
 def main() -> None:
-    """Start the gateway; exit 0 after a drain, 1 with one sentence when it cannot start."""
+    """Run the gateway; exit with 0 after a drain, with 1 and one sentence if it cannot start."""
     settings = read_settings(Settings, program="hifi gateway")
     with operator_errors("hifi gateway"):
         configure_logs(service="gateway", level=settings.log_level)

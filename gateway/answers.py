@@ -1,6 +1,6 @@
-"""Builds the status and body of an answer from what was rejected and what Kafka reported.
+"""Builds an answer's status and body from the rejected events and Kafka's reports.
 
-A success covers exactly the events that Kafka reported stored. Anything unknown makes it a 504.
+A success covers exactly the events that Kafka reported stored. One unknown event makes it a 504.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from gateway.publish.report import Fate, Report
 log = structlog.get_logger()
 
 AnswerHeaders: TypeAlias = tuple[tuple[bytes, bytes], ...]
-# The code of the problem when this is every event's fate.
+# The code of a problem in which all events have this fate.
 _CODES = {
     Fate.NOT_STORED: "not_stored",
     Fate.UNKNOWN: "outcome_unknown",
@@ -29,7 +29,7 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     headers: AnswerHeaders = ()
-    # True if the same request, sent again, would change nothing.
+    # True if sending the same request again would change nothing.
     is_final: bool = True
 
     def with_headers(self, more: AnswerHeaders) -> "Answer":
@@ -38,7 +38,7 @@ class Answer(msgspec.Struct, frozen=True):
         return Answer(self.status, self.body, self.headers + more, self.is_final)
 
     def minimal(self) -> "Answer":
-        """Return the answer without parts that the caller does not want: success has no body."""
+        """Return the answer to `return=minimal`: a success without a body."""
         return Answer(204, b"", self.headers) if self.status == 200 else self  # noqa: PLR2004
 
 
@@ -47,15 +47,15 @@ def problem_answer(problem: Problem, request_id: str) -> Answer:
 
 
 def unforeseen(request_id: str, error: Exception) -> Answer:
-    """Return the answer after a mistake of ours, and log the mistake."""
+    """Log an unexpected error, and return the answer to its request."""
     log.error("request.failed", request_id=request_id, exc_info=error)
-    detail = "It is not known what was stored of this request."
+    detail = "It is unknown which of this request's events were stored."
     return problem_answer(Problem("internal_error", detail), request_id)
 
 
 def count_outcomes(parsed: ParsedBody, reports: Sequence[Report]) -> Mapping[str, int]:
-    """Count the events of a request by the outcome that the caller gets."""
-    # Not a Counter: making one, asking it and adding it up is Python code, 1.4 µs a request.
+    """Count the events of a request by their outcome for the caller."""
+    # Not a Counter: its methods are Python code, and would take 1.4 µs a request.
     counts = {"accepted": 0, "rejected": len(parsed.rejections)}
     for report in reports:
         word = "accepted" if report.fate is Fate.STORED else report.fate.value
@@ -73,7 +73,7 @@ def answer(
     request_id: str,
     lists_all: bool,
 ) -> Answer | Problem:
-    """Say what became of every event of a request."""
+    """Return the outcome of every event of a request."""
     total, accepted = sum(counts.values()), counts["accepted"]
     if accepted == total and not lists_all:
         body = b'{"request_id":"%b","accepted":%d,"rejected":0}' % (request_id.encode(), total)
@@ -85,8 +85,8 @@ def answer(
     if unknown:
         return Problem(
             "outcome_unknown",
-            "Kafka did not report in time on the events listed as unknown: they may be stored."
-            " Send those again with the same ids.",
+            "Kafka did not report in time on the events listed as unknown. They may be stored:"
+            " send them again with the same ids.",
             members=members,
         )
     if accepted or total == 0:
@@ -96,28 +96,28 @@ def answer(
     if retry:
         return Problem(
             "not_stored",
-            "Kafka took no event of this request. Send the events listed as retryable again.",
+            "Kafka stored no event of this request. Send the events listed as retryable again.",
             members=members,
             headers=((b"retry-after", b"1"),),
         )
-    detail = "Each event is rejected for a reason of its own."
+    detail = "Every event was rejected; `results` has the reasons."
     return Problem("all_rejected", detail, members=members)
 
 
 def strict_refusal(parsed: ParsedBody) -> Problem:
-    """Return the refusal of all events for a faulty one: the caller wants all or nothing."""
+    """Return the refusal of all events because of an invalid one, as handling=strict asks."""
     members: dict[str, Any] = {
         "accepted": 0,
         "rejected": len(parsed.rejections),
         "aborted": len(parsed.events),
         "results": _results(parsed, (), lists_all=False),
     }
-    detail = "With handling=strict no event is stored unless each of them can be."
+    detail = "With handling=strict, nothing is stored if one event of the request is invalid."
     return Problem("strict_rejected", detail, members=members)
 
 
 def dry_answer(parsed: ParsedBody, *, partition_count: int, request_id: str) -> Answer:
-    """Say what would happen to each event without ?dry_run."""
+    """Return what would happen to each event without ?dry_run."""
     entries = _results(parsed, (), lists_all=False)
     for index, event in zip(parsed.indexes, parsed.events, strict=True):
         entry: dict[str, Any] = {"index": index, "id": event.id, "status": "valid"}
@@ -141,7 +141,7 @@ def dry_answer(parsed: ParsedBody, *, partition_count: int, request_id: str) -> 
 def _results(
     parsed: ParsedBody, reports: Sequence[Report], *, lists_all: bool
 ) -> list[dict[str, Any]]:
-    """Return an entry for each event that was not accepted, or for all, in the body's order."""
+    """Return entries for the events that were not accepted, or for all, in the body's order."""
     entries: list[dict[str, Any]] = [
         {
             "index": rejection.index,

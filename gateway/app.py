@@ -1,4 +1,4 @@
-"""Puts the gateway's HTTP application together."""
+"""Builds the gateway's HTTP application."""
 
 from functools import cache
 from typing import Any
@@ -74,7 +74,7 @@ def create_app(
     changes: ChangeLog | None = None,
     replays: ReplayStore | None = None,
 ) -> EventPaths:
-    """Put the parts together. The maker of the parts also starts and stops them."""
+    """Build the application from parts that the caller starts and stops."""
     plane = _plane(
         settings,
         config,
@@ -149,13 +149,13 @@ def _plane(
 
 
 def described(settings: Settings) -> dict[str, Any]:
-    """Return the OpenAPI document; nobody may change it."""
+    """Return the OpenAPI document; callers must not change it."""
     return _described(asks_for_keys=settings.asks_for_keys)
 
 
 @cache
 def _described(*, asks_for_keys: bool) -> dict[str, Any]:
-    # It takes a tenth of a second, and is the same for every gateway of a process.
+    # It takes 0.1 s, and is the same for all gateways in a process.
     return document(_ROUTES, asks_for_keys=asks_for_keys)
 
 
@@ -187,7 +187,7 @@ _REFUSALS = (
 
 
 def _control_app(plane: ControlPlane) -> FastAPI:
-    # The pages of the framework load scripts from elsewhere; the document and its page are our own.
+    # The framework's own pages would load scripts from other sites, so we serve ours instead.
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.router.routes.extend(_ROUTES)
     app.state.control_plane = plane
@@ -207,7 +207,7 @@ async def _tell(request: Request, error: Exception) -> Response:
 def _problem(  # noqa: PLR0911 - one for each kind of error
     request: Request, error: Exception
 ) -> Problem:
-    """Return a refusal by our own code, a library or the framework, all in one format."""
+    """Return the problem for an error of our code, a library or the framework."""
     match error:
         case Problem():
             return error
@@ -218,21 +218,21 @@ def _problem(  # noqa: PLR0911 - one for each kind of error
             return _problem(request, config_error(error.errors()[0]))
         case RequestValidationError():
             first = error.errors()[0]
-            # The first part of its path says where it stands: in the query.
+            # The first part of its location is always "query".
             wrong = config_error({**first, "loc": first["loc"][1:]})
             return Problem("bad_query", f"{wrong}.")
         case KafkaUnavailableError():
             soon = ((b"retry-after", b"2"),)
             return Problem("kafka_unavailable", str(error), headers=soon)
         case HTTPException(status_code=405):
-            detail = f"{request.method} does not work here."
+            detail = f"This path does not support {request.method}."
             return Problem("method_not_allowed", detail, headers=((b"allow", _allowed(request)),))
         case HTTPException():
-            return Problem("not_found", f"{request.url.path[:200]!r} is not a path of this API.")
+            return Problem("not_found", f"This API has no path {request.url.path[:200]!r}.")
         case _:
-            # A bug of ours: the caller gets a number to ask about, the log gets the story.
+            # This is a bug: the caller gets the request's id, and the log the details.
             log.error("request.failed", path=request.url.path, exc_info=error)
-            return Problem("internal_error", "The request was not understood by us.")
+            return Problem("internal_error", "The request failed because of a bug in the gateway.")
 
 
 def _allowed(request: Request) -> bytes:

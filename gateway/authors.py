@@ -1,4 +1,4 @@
-"""Names who changes something: a key, a token, a certificate, or Hifi itself."""
+"""Names the author of a change: a key, a token, a certificate, or Hifi itself."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

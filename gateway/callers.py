@@ -1,7 +1,7 @@
-"""Identifies a caller by API key, JWT or client certificate, and checks what they may do.
+"""Identifies a caller by API key, JWT or client certificate, and checks their permissions.
 
-With authentication off everybody is the default tenant and may do everything. Keys come from the
-config topic, so one that is written or removed there counts on the next request.
+With authentication off, every caller is the default tenant with all permissions. Keys come from the
+config topic, so a new or deleted key takes effect at the next request.
 """
 
 import hashlib
@@ -39,28 +39,28 @@ _CHALLENGE = ((b"www-authenticate", b'Bearer realm="hifi"'),)
 
 
 class ConfigSource(Protocol):
-    """Where the newest configuration is; shared.runtime's ConfigFeed in a running gateway."""
+    """The source of the configuration; shared.runtime's ConfigFeed in a running gateway."""
 
     @property
     def configuration(self) -> Configuration: ...
 
     @property
     def problem(self) -> str | None:
-        """The reason why the configuration may be old; None while it is fresh."""
+        """Why the configuration may be out of date; None while it is current."""
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was last known to be the newest."""
+        """Seconds since the configuration was last known to be current."""
 
 
 class Uses(Protocol):
-    """When texts of keys were used; gateway.fleet's KeyUses in a running gateway."""
+    """Times of keys' last uses; gateway.fleet's KeyUses in a running gateway."""
 
-    # Uses seen here: mark -> milliseconds.
+    # Last uses in this process: mark -> milliseconds.
     here: dict[str, int]
 
     def last_ms(self, secret: Secret) -> int | None:
-        """Return when a text was used last, here or elsewhere."""
+        """Return when a text was last used, at any gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,18 @@ class Caller:
     scopes: frozenset[str]
     # Empty: every stream of the tenant.
     streams: frozenset[str] = frozenset()
-    # Only pages of these origins may use it; for None, all callers but pages.
+    # Only pages of these origins may use the key; with None, all callers except pages may.
     origins: frozenset[str] | None = None
-    # When it expires; None means never.
+    # When the permissions expire; None means never.
     expires_at_ms: int | None = None
     # The key that must sign the body; empty when no signature is required.
     signing_key: str = ""
-    # How we know them, and their name there.
+    # How the caller was identified, and by which name.
     kind: AuthorKind = "anybody"
     name: str = ""
-    # The caller opened a link that somebody gave them, perhaps as a customer.
+    # The caller uses a link from somebody else, and may be one of their customers.
     has_link: bool = False
-    # Identifies the key's text in the records of its uses; empty without a key.
+    # Identifies the key's text in records of uses; empty without a key.
     mark: str = ""
 
     @property
@@ -91,18 +91,18 @@ class Caller:
         return Author(self.tenant, self.kind, self.name)
 
     def check(self, scope: Scope, *, origin: str | None = None) -> None:
-        """Refuse a caller without the scope, or on a page of a foreign origin."""
+        """Refuse a caller without the scope, or from a page of another origin."""
         if scope not in self.scopes:
-            raise Problem("scope_missing", f"This needs the scope {scope!r}, which is not granted.")
+            raise Problem("scope_missing", f"This needs the scope {scope!r}, which you lack.")
         if self.origins is not None and origin not in self.origins:
-            raise Problem("origin_forbidden", "This key works only in pages of its own origins.")
+            raise Problem("origin_forbidden", "This key works only on pages of its origins.")
 
     def stream(self, name: str, configuration: Configuration) -> Stream:
-        """Return the stream of that name; another tenant's counts as unknown."""
+        """Return the stream of that name; refuse another tenant's as unknown."""
         return self._own(name, configuration.streams.get(name))
 
     def past_stream(self, name: str, configuration: Configuration) -> Stream | RemovedStream:
-        """Return the same, or a removed stream: its events' records still belong to its owner."""
+        """Return the same, or a removed stream, whose records its owner may still read."""
         known: Stream | RemovedStream | None = configuration.streams.get(name)
         if known is None:
             known = configuration.removed_streams.get(name)
@@ -112,46 +112,46 @@ class Caller:
         if stream is None or stream.tenant != self.tenant:
             raise Problem(
                 "unknown_stream",
-                f"There is no stream {name[:100]!r}; GET /v1/streams lists the ones there are.",
+                f"There is no stream {name[:100]!r}; GET /v1/streams lists your streams.",
             )
         self.check_name(name)
         return stream
 
     def check_operator(self) -> None:
-        """Refuse everybody but the operator of Hifi: an administrator of the default tenant."""
+        """Refuse all callers except the operator, an administrator of the default tenant."""
         self.check("admin")
         if self.tenant != DEFAULT_TENANT or self.streams:
-            raise Problem("scope_missing", "This is done by the operator alone.")
+            raise Problem("scope_missing", "Only the operator of Hifi may do this.")
 
     def check_name(self, stream: str) -> None:
-        """Refuse requests about a stream that the caller's key is not for."""
+        """Refuse a stream that the caller's key is not valid for."""
         if self.streams and stream not in self.streams:
-            raise Problem("stream_forbidden", f"This key does not work for the stream {stream!r}.")
+            raise Problem("stream_forbidden", f"This key is not valid for the stream {stream!r}.")
 
     def check_grant(self, key: ApiKey) -> None:
         """Refuse to grant a key for more streams, or for longer, than the caller's own."""
         is_own = not self.streams or key.tenant == self.tenant
         if not (is_own and is_within(key.streams, self.streams)):
             allowed = ", ".join(sorted(self.streams))
-            detail = f"A key that is for some streams makes keys for those alone: {allowed}."
+            detail = f"Your key can make keys only for its own streams: {allowed}."
             raise Problem("scope_missing", detail, pointer="/streams")
         ends_ms = self.expires_at_ms
         if ends_ms is not None and (key.expires_at_ms is None or key.expires_at_ms > ends_ms):
-            detail = f"A key that ends makes keys that end no later: expires_at_ms {ends_ms}."
+            detail = f"A new key may not outlast your key: expires_at_ms {ends_ms} at most."
             raise Problem("scope_missing", detail, pointer="/expires_at_ms")
 
     def sees(self, stream: Stream | RemovedStream) -> bool:
-        """Say whether a stream is one of the caller's."""
+        """Return whether the caller may see a stream."""
         is_open = not self.streams or stream.name in self.streams
         return stream.tenant == self.tenant and is_open
 
     def table(self, name: str, configuration: Configuration) -> Table:
-        """Return the table of that name; another tenant's counts as unknown."""
+        """Return the table of that name; refuse another tenant's as unknown."""
         table = configuration.tables.get(name)
         if table is None or table.tenant != self.tenant:
             raise Problem(
                 "unknown_table",
-                f"There is no table {name[:100]!r}; GET /v1/tables lists the ones there are.",
+                f"There is no table {name[:100]!r}; GET /v1/tables lists your tables.",
             )
         self.check_tables()
         return table
@@ -160,18 +160,18 @@ class Caller:
         return table.tenant == self.tenant and not self.streams
 
     def check_tables(self) -> None:
-        """Refuse a key that is only for some streams, or that stands in a page for all to see."""
+        """Refuse keys for some streams, and browser keys, which everybody can see in a page."""
         if self.streams or self.origins is not None:
-            raise Problem("scope_missing", "A key for browsers, or some streams, is for no table.")
+            raise Problem("scope_missing", "Keys for browsers or some streams cannot use tables.")
 
     def channel(self, name: str, configuration: Configuration) -> Channel:
-        """Return the channel of that name of the caller's tenant."""
+        """Return the caller's channel of that name."""
         self.check_channels()
         channel = configuration.channels.get(f"{self.tenant}/{name}")
         if channel is None:
             raise Problem(
                 "unknown_channel",
-                f"There is no channel {name[:100]!r}; GET /v1/channels lists the ones there are.",
+                f"There is no channel {name[:100]!r}; GET /v1/channels lists your channels.",
             )
         return channel
 
@@ -179,10 +179,10 @@ class Caller:
         return channel.tenant == self.tenant and not self.streams and not self.has_link
 
     def check_channels(self) -> None:
-        """Refuse keys for some streams, as a channel hears of all, and callers with a link."""
+        """Refuse links, and keys for some streams: a channel gets notices about all streams."""
         if self.streams or self.has_link:
-            who = "A link shows" if self.has_link else "This key is for some streams, and so sees"
-            raise Problem("scope_missing", f"{who} no channel.")
+            who = "A link" if self.has_link else "A key for some streams"
+            raise Problem("scope_missing", f"{who} cannot use channels.")
 
     def check_signature(self, header: str | None, *, body: bytes, now_ms: int) -> None:
         """Refuse a body whose signature is missing, old or wrong, if this caller must sign."""
@@ -193,15 +193,15 @@ class Caller:
         ):
             raise Problem(
                 "bad_signature",
-                "Hifi-Signature must be t=SECONDS,v1=HEX: HMAC-SHA256 over SECONDS.BODY as sent,"
-                " not older than 5 minutes.",
+                "Hifi-Signature must be t=SECONDS,v1=HEX, with the HMAC-SHA256 over SECONDS.BODY"
+                " as sent, and not older than 5 minutes.",
                 headers=_CHALLENGE,
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The sender to a stream, as one configuration knows them."""
+    """A sender to a stream, as of one configuration."""
 
     configuration: Configuration
     caller: Caller
@@ -213,7 +213,7 @@ EVERYBODY = Caller(tenant=DEFAULT_TENANT, scopes=SCOPES)
 
 
 class Callers:
-    """Tells callers apart."""
+    """Identifies callers."""
 
     def __init__(self, config: ConfigSource, settings: Settings, uses: Uses) -> None:
         self._config = config
@@ -221,13 +221,13 @@ class Callers:
         self._used = uses.here
         self.is_on = settings.asks_for_keys
         self._hosts = settings.host_names
-        # The input of `_origins`, and its result.
+        # The keys for which `_origins` was computed, and its result.
         self._indexed: tuple[Mapping[str, ApiKey], Mapping[str, list[ApiKey]]] = ({}, {})
-        # Callers who showed one of these keys so far: at most one for each secret.
+        # Callers who have used one of these keys: at most one for each secret.
         self._known: tuple[Mapping[str, ApiKey], dict[bytes, Caller]] = ({}, {})
         key_set = settings.jwt_keys_file
         self._tokens = None if key_set is None else TokenReader(key_set, settings)
-        # The key outside the configuration, which makes the first keys.
+        # The operator's key, which is not in the configuration and makes the first keys.
         self._operator: ApiKey | None = None
         if (shown := read_text(settings.operator_key)) is not None:
             secret = secret_from(settings.operator_key, signs=False)
@@ -236,11 +236,11 @@ class Callers:
     def of_request(
         self, headers: Mapping[bytes, str], *, state: Mapping[str, Any], now_ms: int
     ) -> Caller:
-        """Return the sender of the headers; Problem when they are unknown or not credible."""
+        """Return the sender of the headers; refuse an unknown one or an invalid credential."""
         authorization = headers.get(b"authorization")
         if not self.is_on:
             self._check_open(headers)
-            # A link is limited to what it shows, also where no key is required.
+            # A link has its limits even where no key is required.
             if authorization is None or LINK_PREFIX not in authorization:
                 return EVERYBODY
         if authorization is None:
@@ -263,7 +263,7 @@ class Callers:
     def writer(
         self, headers: Mapping[bytes, str], stream: str, *, now_ms: int, known: Writer | None
     ) -> Writer:
-        """Return who writes to a stream from no page; `known` holds until a setting changes."""
+        """Return the writer to a stream, never a page; `known` is valid until a setting changes."""
         configuration = self._config.configuration
         if (
             known is not None
@@ -278,7 +278,7 @@ class Callers:
         return Writer(configuration, caller, caller.stream(stream, configuration), tenant)
 
     def _lasts(self, known: Writer, now_ms: int) -> bool:
-        """Say whether it still holds without a look at the key: tokens are read each time."""
+        """Return whether a writer is still valid; tokens have to be checked each time."""
         ends_ms = known.caller.expires_at_ms
         return self._tokens is None and (ends_ms is None or now_ms < ends_ms)
 
@@ -302,12 +302,12 @@ class Callers:
     def _owner(self, text: str, keys: Mapping[str, ApiKey]) -> Caller:
         shown = read_text(text)
         if shown is None:
-            raise bad_credential("This is no key, or not all of one: its checksum is wrong.")
+            raise bad_credential("This is not a key, or only part of one: its checksum is wrong.")
         key = keys.get(shown.key_id)
         if self._operator is not None and self._operator.secret_of(shown) is not None:
             key = self._operator
         secret = key.secret_of(shown) if key is not None else None
-        # One text for both cases: nobody learns from us which ids exist.
+        # One text for both cases, so that nobody can find out which ids exist.
         if key is None or secret is None:
             raise bad_credential("There is no such key (any more).")
         return Caller(
@@ -323,7 +323,7 @@ class Callers:
         )
 
     def allowed_origin(self, origin: str, stream: str) -> bool:
-        """Say whether some key lets pages of this origin send to the stream; asked before keys."""
+        """Return whether any key lets pages of this origin send to the stream."""
         configured = self._config.configuration.streams.get(stream)
         return configured is not None and any(
             key.tenant == configured.tenant and (not key.streams or stream in key.streams)
@@ -331,7 +331,7 @@ class Callers:
         )
 
     def _origins(self) -> Mapping[str, list[ApiKey]]:
-        """The keys for pages of each origin."""
+        """Return the keys for pages of each origin."""
         keys = self._config.configuration.keys
         made_of, origins = self._indexed
         if made_of is not keys:
@@ -343,19 +343,19 @@ class Callers:
         return origins
 
     def _check_open(self, headers: Mapping[bytes, str]) -> None:
-        """Refuse requests from beyond the programs that a gateway without keys is open to."""
+        """Refuse requests through proxies, to unknown host names, or from other origins' pages."""
         if not FORWARDED.isdisjoint(headers):
             raise Problem(
                 "proxied_without_keys",
-                "This request came through a proxy, and this gateway asks nobody for a key: set"
+                "This request came through a proxy, but this gateway requires no keys: set"
                 " HIFI_GATEWAY_AUTH=keys.",
             )
         host = headers.get(b"host", "")
         if host and not is_ours(host, self._hosts):
             raise Problem(
                 "misdirected",
-                f"This gateway asks nobody for a key and does not answer to {host[:100]!r}: call it"
-                " by its address, or list the name in HIFI_GATEWAY_HOSTS.",
+                f"This gateway requires no keys, so it does not serve the host {host[:100]!r}: call"
+                " it by its address, or list the name in HIFI_GATEWAY_HOSTS.",
             )
         origin = headers.get(b"origin")
         if origin is None or origin in self._origins():
@@ -363,8 +363,8 @@ class Callers:
         if not may_post(host=host, origin=origin, fetch_site=headers.get(b"sec-fetch-site")):
             raise Problem(
                 "origin_forbidden",
-                "Pages of other origins may not act through a gateway that asks nobody for a key:"
-                " make a browser key with this origin.",
+                "Pages of other origins may not use a gateway that requires no keys: make a"
+                " browser key with this origin.",
             )
 
 
@@ -385,7 +385,7 @@ def _of_link(text: str, keys: Mapping[str, ApiKey], *, now_ms: int) -> Caller:
 
 
 def _of_certificate(certificate: Mapping[str, Any]) -> Caller:
-    """A client whose certificate our own authority has signed: its common name is the tenant."""
+    """Return the caller with a certificate from our authority; its common name is the tenant."""
     names = [
         value
         for group in certificate.get("subject", ())
@@ -394,7 +394,7 @@ def _of_certificate(certificate: Mapping[str, Any]) -> Caller:
     ]
     if len(names) != 1 or not is_name(names[0]):
         raise bad_credential(
-            "The common name of the client certificate is not the name of a tenant."
+            "The common name of the client certificate is not a valid tenant name."
         )
     scopes = frozenset({"write", "read"})
     return Caller(tenant=names[0], scopes=scopes, kind="certificate", name=names[0])

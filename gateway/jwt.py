@@ -1,4 +1,4 @@
-"""Reads the tokens that callers show, with the issuer's keys out of a file."""
+"""Reads callers' tokens, with the issuer's keys from a file."""
 
 from pathlib import Path
 from time import monotonic
@@ -12,12 +12,12 @@ from shared.runtime.tokens.reading import TokenError, TokenHolder, bearer_of, re
 
 log = structlog.get_logger()
 
-# Kept as short as a change of the configuration may take: a key rotation changes only the file.
+# As short as a change of the configuration may take: a key rotation changes only the file.
 _LOOK_S = 2.0
 
 
 class TokenReader:
-    """Reads tokens that one issuer has signed for us."""
+    """Reads tokens of one issuer."""
 
     def __init__(self, key_set: Path, settings: Settings) -> None:
         self._issuer, self._audiences = settings.jwt_issuer, settings.jwt_audiences
@@ -26,7 +26,7 @@ class TokenReader:
         self._read_keys()
 
     def read(self, token: str) -> TokenHolder:
-        """Return the holder of the token; Problem when it is not to be believed."""
+        """Return the holder of the token; refuse an invalid one."""
         if monotonic() - self._looked_s >= _LOOK_S:
             self._look()
         try:
@@ -36,7 +36,7 @@ class TokenReader:
             raise bad_credential(str(error)) from error
 
     def _look(self) -> None:
-        """Take the keys of a changed file; keep our present keys if it is faulty."""
+        """Read the keys of a changed file; keep the current keys if it is faulty."""
         self._looked_s = monotonic()
         try:
             if self._file.stat().st_mtime_ns != self._changed_ns:

@@ -1,4 +1,4 @@
-"""Reads the wishes of a request besides storing events: preferences, replays, a dry run.
+"""Reads a request's options: preferences, keys, whether it is a dry run.
 
 Pure: takes headers and query, returns one frozen value, or raises a Problem that names the fault.
 """
@@ -24,7 +24,7 @@ class RequestOptions:
 
     @property
     def applied(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Return the header that names the preferences that were followed (RFC 7240)."""
+        """Return the header that lists the applied preferences (RFC 7240)."""
         followed = []
         if self.is_strict:
             followed.append(b"handling=strict")
@@ -33,7 +33,7 @@ class RequestOptions:
         return ((b"preference-applied", b", ".join(followed)),) if followed else ()
 
 
-# More than there are known fields, and few enough to read.
+# More than the known fields, and few enough to read cheaply.
 _FIELDS_MAX = 20
 _NONE = RequestOptions()
 _CHOICES: Mapping[str, Mapping[str, bool]] = {
@@ -59,7 +59,7 @@ def read_options(headers: Mapping[bytes, str], query_string: bytes) -> RequestOp
 
 
 def read_query(query_string: bytes, known: Collection[str]) -> dict[str, list[str]]:
-    """Return the query's fields; refuse unknown ones, which may be misspelt wishes."""
+    """Return the query's fields; refuse unknown ones, which may be misspelt."""
     try:
         query = parse_qs(
             query_string.decode(),
@@ -68,19 +68,19 @@ def read_query(query_string: bytes, known: Collection[str]) -> dict[str, list[st
             errors="strict",
         )
     except UnicodeDecodeError as error:
-        raise Problem("bad_query", f"The query is not UTF-8, percent-encoded: {error}.") from error
+        raise Problem("bad_query", f"The query is not percent-encoded UTF-8: {error}.") from error
     except ValueError as error:
-        raise Problem("bad_query", f"The query has at most {_FIELDS_MAX} fields.") from error
+        raise Problem("bad_query", f"The query may have at most {_FIELDS_MAX} fields.") from error
     for name in query:
         if name not in known:
             near = get_close_matches(name[:100], known, n=1)
-            meant = f"did you mean {near[0]!r}?" if near else f"there are {sorted(known)}."
-            raise Problem("bad_query", f"The query has no field {name[:100]!r}: {meant}")
+            meant = f"did you mean {near[0]!r}?" if near else f"known fields are {sorted(known)}."
+            raise Problem("bad_query", f"There is no query field {name[:100]!r}: {meant}")
     return query
 
 
 def _preferences(header: str) -> dict[str, str]:
-    """Read known preferences and ignore the rest, as RFC 7240 asks; the first one counts."""
+    """Read known preferences and ignore others, as RFC 7240 asks; the first of a name counts."""
     preferences: dict[str, str] = {}
     for preference in header.split(","):
         name, _, value = preference.partition(";")[0].partition("=")
@@ -94,7 +94,7 @@ def _choice(query: Mapping[str, list[str]], name: str) -> bool:
         return False
     if len(values) != 1 or values[0] not in choices:
         known = ", ".join(sorted(repr(choice) for choice in choices))
-        raise Problem("bad_query", f"The query's {name} is one of {known}.")
+        raise Problem("bad_query", f"The query field {name} must be one of {known}.")
     return choices[values[0]]
 
 
@@ -107,7 +107,7 @@ def _idempotency_key(header: str | None) -> str | None:
         key = key[1:-1]
     if not key or len(key) > KEY_LENGTH_MAX or not key.isprintable():
         raise Problem(
-            "bad_header", f"Idempotency-Key has 1 to {KEY_LENGTH_MAX} printable characters."
+            "bad_header", f"Idempotency-Key must have 1 to {KEY_LENGTH_MAX} printable characters."
         )
     return key
 
@@ -115,8 +115,8 @@ def _idempotency_key(header: str | None) -> str | None:
 def _ordering_key(header: str | None) -> bytes | None:
     if not header:
         return None
-    # Header text reaches us as latin-1; this restores the bytes that the client sent.
+    # The server decodes headers as latin-1; this restores the client's bytes.
     key = header.encode("latin-1")
     if len(key) > KEY_BYTES_MAX:
-        raise Problem("bad_header", f"X-Partition-Key has at most {KEY_BYTES_MAX} bytes.")
+        raise Problem("bad_header", f"X-Partition-Key may have at most {KEY_BYTES_MAX} bytes.")
     return key

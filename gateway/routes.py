@@ -1,8 +1,8 @@
-"""Serves the paths of events, with browsers' CORS, and of rows; passes all others on.
+"""Serves the paths of events (with CORS) and of rows; passes all others on.
 
-Every answer is counted, and carries its request's number. Plain ASGI: this runs for every request,
-and a framework's request object costs as much as the rest of it. Other modules
-(gateway.ingest.event_requests and those it uses) decide what a request means.
+It counts every answer, and adds the request's id. Plain ASGI: this runs for every request, and a
+framework's request object would double its cost. Other modules (gateway.ingest.event_requests and
+those it uses) decide what a request means.
 """
 
 import os
@@ -34,30 +34,30 @@ from shared.runtime.metrics import Metrics
 from shared.runtime.serving.deadlines import stays
 
 _JSON = (b"content-type", b"application/json")
-# For the metric only: nginx uses it when the client left before its answer.
+# For the metric only: nginx uses it when the client disconnects before the answer.
 _CLIENT_GONE = 499
 _PATH = re.compile(r"/v1/streams/([^/]+)/(events|beacon)")
-# Looked up once: access to an enum's member is a call.
+# Looked up once, because access to an enum's member is a call.
 _BAD_REQUEST = HTTPStatus.BAD_REQUEST
 _WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
-# The two bits that are set in each UUID, and two random ones (RFC 9562, 4.1).
+# The two bits that are the same in each UUID, with two random ones (RFC 9562, 4.1).
 _VARIANTS = "89ab"
 _CHANCE_BYTES = 10
-# Ids for each call of the kernel: a call costs as much as reading an event.
+# Ids for each system call, which costs as much as reading an event.
 _IDS_AT_ONCE = 256
-# Reading events is for the other routes.
+# The control plane's routes serve these methods.
 _LOOKS = frozenset({"GET", "HEAD"})
 _ALLOW = {"beacon": ((b"allow", b"POST, OPTIONS"),), "events": ((b"allow", b"GET, POST, OPTIONS"),)}
-# How long a browser may remember the answer to a preflight; Chromium keeps none longer.
+# How long a browser may cache the answer to a preflight; Chromium caches none longer.
 _MAX_AGE_S = 7_200
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9\-, ]{1,1000}")
 _EXPOSED = b"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, Idempotency-Replayed"
-# All our answers depend on it, so no cache may give one page's answer to another.
+# All answers depend on the origin, so no cache may give one page's answer to another.
 _VARY = (b"vary", b"Origin")
 
-# Browsers send each beacon with the credentials that they have, and JSON only if that is allowed.
-# We look only at the key in its query. Events are another matter: the certificate of somebody who
-# looks at the page would do as a key.
+# Browsers send each beacon with their credentials, and send JSON only if credentials are allowed.
+# That is safe, as we read only the key in a beacon's query. Events must not allow it: the client
+# certificate of a person who views the page would count as a key.
 _CREDENTIALS = {"beacon": ((b"access-control-allow-credentials", b"true"),), "events": ()}
 
 
@@ -148,7 +148,7 @@ class EventPaths:
             await _respond(send, answer, more)
 
     def post(self, head: WholeHead, body: bytes, respond: Respond) -> bool:
-        """Take a request for events that came in one piece (gateway.http.door)."""
+        """Take a request with events that arrived in one piece (gateway.http.door)."""
         request_id, begun_s = next(self._request_ids), monotonic()
 
         def tell(answer: Answer) -> None:
@@ -184,14 +184,14 @@ class EventPaths:
             await send(message)
 
         if scope["method"] == "HEAD":
-            # The server leaves the body out.
+            # The server omits the body.
             scope = {**scope, "method": "GET"}
         await self._others(scope, receive, counted)
 
     async def _answer(  # noqa: PLR0911 - one for each way in which a request can end
         self, method: str, what: str, arrival: Arrival
     ) -> Answer | None:
-        """Return the answer; None when the client has left."""
+        """Return the answer; None if the client has disconnected."""
         try:
             match method, what:
                 case "POST", "events":
@@ -202,14 +202,14 @@ class EventPaths:
                 case "OPTIONS", _:
                     return self._preflight(arrival, what)
                 case _:
-                    detail = "Events are sent with POST."
+                    detail = "Send events with POST."
                     problem = Problem("method_not_allowed", detail, headers=_ALLOW[what])
                     return problem_answer(problem, arrival.request_id)
         except Problem as problem:
             return problem_answer(problem, arrival.request_id)
         except ClientGoneError:
             return None
-        except Exception as error:  # noqa: BLE001 - told as one
+        except Exception as error:  # noqa: BLE001 - reported as internal_error
             return unforeseen(arrival.request_id, error)
 
     def _preflight(self, arrival: Arrival, what: str) -> Answer:
@@ -230,7 +230,7 @@ class EventPaths:
 
 
 def request_ids() -> Iterator[str]:
-    """Yield UUIDs of version 7 without end: they sort by time, and are unique (RFC 9562)."""
+    """Yield unique UUIDs of version 7, which sort by time (RFC 9562), without end."""
     while True:
         chance = os.urandom(_IDS_AT_ONCE * _CHANCE_BYTES).hex()
         for at in range(0, len(chance), 2 * _CHANCE_BYTES):

@@ -40,7 +40,7 @@ from shared.runtime.tables.keeper import keep_followed
 
 log = structlog.get_logger()
 
-# A client that sends all the time uses each of its connections within this.
+# A client that sends all the time uses each of its connections within this time.
 _LET_GO_S = 5.0
 
 
@@ -109,7 +109,7 @@ async def _start(settings: Settings, publisher: KafkaPublisher, feed: ConfigFeed
 
 
 async def _finished_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Do the work unless the process must stop first; Ctrl-C must not wait for Kafka."""
+    """Do the work unless the process must stop first, so that Ctrl-C does not wait for Kafka."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -124,17 +124,17 @@ async def _finished_before(stop: asyncio.Event, work: Coroutine[Any, Any, None])
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The parts that work beside the requests."""
+    """The parts that run beside the requests."""
 
     peers: Peers
     copies: CopiesWatch
     copies_of_tables: TableCopies
     # Puts rebuilt pipelines in their places.
     switching: Switching
-    # Keeps the tables followed.
+    # Keeps this machine's copies of tables up to date.
     follow: Callable[[], Coroutine[Any, Any, None]]
     ledger: AckLedger | None
-    # Called as soon as the process is to end.
+    # Called when the process starts to stop.
     leaving: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -202,20 +202,20 @@ def _say_started(settings: Settings, ports: tuple[int, int]) -> None:
         log.warning(
             "authentication.off",
             host=settings.host,
-            meaning="whoever reaches this address may send and administer",
+            meaning="anyone who reaches this address may send events and change settings",
         )
     log.info("gateway.started", host=settings.host, port=ports[0], metrics_port=ports[1])
 
 
 async def _drain(api: HttpServer, settings: Settings) -> None:
-    """Let callers go elsewhere, then end: every request on the way gets its answer."""
+    """Let callers move to other gateways, then stop; answer every request in flight."""
     log.info("gateway.draining", notice_s=settings.drain_notice_s)
-    # Balancers see that we are not ready, and send nothing more.
+    # Load balancers see that the gateway is not ready, and stop sending requests.
     await asyncio.sleep(settings.drain_notice_s)
-    # An open connection closes with the answer to its next request, so that its client opens the
-    # next one elsewhere; a connection that is idle all the time is closed then.
+    # An open connection closes with the answer to its next request, so that its client opens a
+    # new one elsewhere. A connection that stays idle is closed at the end of this time.
     await api.let_go(within_s=min(settings.drain_notice_s, _LET_GO_S))
-    # Accept nobody any more; requests under way get their answers.
+    # Accept no more connections; requests in flight get their answers.
     api.should_exit = True
 
 
@@ -254,13 +254,13 @@ def api_config(app: EventPaths, settings: Settings) -> uvicorn.Config:
     config.ssl_keyfile = settings.tls_key_file
     if settings.tls_client_ca_file is not None:
         config.ssl_ca_certs = str(settings.tls_client_ca_file)
-        # A key or a token is enough; a certificate is only checked if there is one.
+        # A key or a token is enough; a certificate is checked only if the client sends one.
         config.ssl_cert_reqs = ssl.CERT_OPTIONAL
     return config
 
 
 def _front(settings: Settings) -> AbstractContextManager[socket.socket]:
-    """Open the socket that takes events: our own, or one that a supervisor shares among workers."""
+    """Open the listening socket, or take the one that a supervisor shares among workers."""
     if settings.listen_fd is None:
         port, setting = settings.port, "HIFI_GATEWAY_PORT"
         return listening("The gateway", host=settings.host, port=port, setting=setting)
@@ -268,6 +268,6 @@ def _front(settings: Settings) -> AbstractContextManager[socket.socket]:
         return socket.socket(fileno=settings.listen_fd)
     except OSError as error:
         raise SetupError(
-            f"HIFI_GATEWAY_LISTEN_FD is {settings.listen_fd}, which is no open socket"
+            f"HIFI_GATEWAY_LISTEN_FD is {settings.listen_fd}, which is not an open socket"
             f" ({error.strerror}): only `hifi gateway --workers` sets it."
         ) from error

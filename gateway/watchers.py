@@ -1,4 +1,4 @@
-"""Counts clients that wait for future events or rows, so that no tenant takes others' places."""
+"""Counts clients that wait for new events or rows, so that no tenant takes all places."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,21 +14,21 @@ _WATCHERS_MAX, _OF_A_TENANT_MAX = 500, 50
 
 @dataclass(slots=True)
 class Watchers:
-    """The clients that watch something by this process; bounded for each tenant and in all."""
+    """The clients that watch something at this process; bounded for each tenant and in all."""
 
     of_tenant_max: int = _OF_A_TENANT_MAX
     count_max: int = _WATCHERS_MAX
-    # Set when the process ends: clients come again elsewhere.
+    # Set when the process stops: clients reconnect to another one.
     are_leaving: bool = False
     _count: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
     def place(self, tenant: str) -> Iterator[None]:
-        """Hold a place for one more until the end of the block; Problem if there is none."""
+        """Hold a place for one more client during the block; raise Problem if there is none."""
         if self._count[tenant] >= self.of_tenant_max or self._count.total() >= self.count_max:
             raise Problem(
                 "too_many_watchers",
-                f"This gateway has as many who watch as it may: {self.of_tenant_max} of a tenant,"
+                f"This gateway serves at most {self.of_tenant_max} watchers of a tenant, and"
                 f" {self.count_max} in all.",
                 headers=((b"retry-after", b"5"),),
             )
@@ -42,6 +42,6 @@ class Watchers:
 
 
 async def client_left(receive: Receive) -> None:
-    """End when the client has left."""
+    """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,1 +1,1 @@
-"""Rates the capacity of a Hifi from outside: offers open-loop load, and judges the results."""
+"""Measures the capacity of a Hifi from outside: offers open-loop load, and judges the results."""

@@ -1,7 +1,7 @@
-"""Makes the moments at which requests are due, from a plan that knows nothing of answers.
+"""Makes the moments at which requests are due, from a plan that does not depend on answers.
 
-Everything is a row of pieces in which the rate changes evenly. Arrivals are drawn at a rate of 1
-and stretched over the plan, so each kind of plan is exact with each kind of spacing.
+A plan is a sequence of pieces in which the rate changes linearly. Arrivals are drawn at a rate of 1
+and stretched over the plan, so every kind of plan is exact with every kind of spacing.
 """
 
 import math
@@ -12,27 +12,27 @@ from itertools import pairwise
 from typing import Literal, Self
 
 Spacing = Literal["poisson", "even"]
-# A number of at least 0 and less than 1, each time another.
+# Returns a new random number of at least 0 and less than 1.
 Roll = Callable[[], float]
 
-# The straight pieces of a day are nowhere further than 0.3 % of the swing off its curve.
+# The linear pieces of a day differ from its curve by at most 0.3 % of the swing.
 _PIECES = 48
-# A spike has three parts of the same length.
+# A spike has three parts of equal length.
 _SPIKE_SHARE = 3
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _HELP = (
     "a plan is hold:RATE:TIME, ramp:FROM-TO:TIME, spike:RATE-PEAK:TIME or diurnal:LOW-HIGH:TIME,"
-    " or several with commas between, such as ramp:0-500:30s,hold:500:5m"
+    " or several of them, separated by commas, such as ramp:0-500:30s,hold:500:5m"
 )
 
 
 class PlanError(ValueError):
-    """The text is no plan; the message says how to write one."""
+    """The text is not a plan; the message says how to write one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A while in which the rate goes evenly from one value to another."""
+    """A span of time in which the rate changes linearly from one value to another."""
 
     duration_s: float
     rate_from: float
@@ -40,11 +40,11 @@ class Piece:
 
     @property
     def count(self) -> float:
-        """How many arrivals are expected in it."""
+        """The expected number of arrivals in this piece."""
         return self.duration_s * (self.rate_from + self.rate_to) / 2
 
     def moment(self, count: float) -> float:
-        """Return when `count` arrivals are expected, in seconds from its beginning."""
+        """Return the time of the `count`-th expected arrival, in seconds from the beginning."""
         if count <= 0:
             return 0.0
         slope = (self.rate_to - self.rate_from) / self.duration_s
@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class RatePlan:
-    """How many arrivals a second are wanted, at each moment."""
+    """The planned arrivals per second at each moment."""
 
     pieces: tuple[Piece, ...]
 
@@ -62,7 +62,7 @@ class RatePlan:
         for piece in self.pieces:
             values = (piece.duration_s, piece.rate_from, piece.rate_to)
             if not all(map(math.isfinite, values)) or min(values) < 0 or piece.duration_s == 0:
-                raise PlanError(f"rates are 0 or more and times longer than 0: {_HELP}")
+                raise PlanError(f"rates must be 0 or more, and times longer than 0: {_HELP}")
 
     @property
     def duration_s(self) -> float:
@@ -70,11 +70,11 @@ class RatePlan:
 
     @property
     def count(self) -> float:
-        """How many arrivals are expected in all."""
+        """The expected number of arrivals in the whole plan."""
         return sum(piece.count for piece in self.pieces)
 
     def rate_at(self, second: float) -> float:
-        """Arrivals a second at a moment; nothing before and after the plan."""
+        """Return the arrivals per second at a moment; 0 before and after the plan."""
         for piece in self.pieces:
             if 0 <= second < piece.duration_s:
                 share = second / piece.duration_s
@@ -83,7 +83,7 @@ class RatePlan:
         return 0.0
 
     def scaled(self, factor: float) -> Self:
-        """Return the same course with `factor` times the arrivals."""
+        """Return the same plan with `factor` times the arrivals."""
         return type(self)(
             tuple(
                 Piece(each.duration_s, each.rate_from * factor, each.rate_to * factor)
@@ -104,13 +104,13 @@ def ramp(rate_from: float, rate_to: float, duration_s: float) -> RatePlan:
 
 
 def spike(rate: float, peak: float, duration_s: float) -> RatePlan:
-    """Three equal parts: as usual, at the peak at once, as usual again."""
+    """Return a plan of three equal parts: the usual rate, a sudden peak, the usual rate."""
     part_s = duration_s / _SPIKE_SHARE
     return hold(rate, part_s).then(hold(peak, part_s)).then(hold(rate, part_s))
 
 
 def diurnal(low: float, high: float, duration_s: float) -> RatePlan:
-    """A day in `duration_s`: it begins at its lowest and is highest in the middle."""
+    """Return a day of `duration_s`, which begins at its lowest rate and peaks in the middle."""
 
     def rate(nth: int) -> float:
         return low + (high - low) * (1 - math.cos(2 * math.pi * nth / _PIECES)) / 2
@@ -120,13 +120,13 @@ def diurnal(low: float, high: float, duration_s: float) -> RatePlan:
 
 
 def trace(points: Iterable[tuple[float, float]]) -> RatePlan:
-    """A recorded course: the rate of arrivals from each of these seconds on.
+    """Return a recorded plan: each point is a second, and the rate from then on.
 
-    The last point ends it; its rate is ignored.
+    The last point ends the plan; its rate is ignored.
     """
     ordered = sorted(points)
     if len(ordered) < 2:  # noqa: PLR2004 - a beginning and an end
-        raise PlanError("a trace has two lines or more: seconds,rate")
+        raise PlanError("a trace needs at least two lines: seconds,rate")
     return RatePlan(
         tuple(
             Piece(until_s - from_s, rate, rate)
@@ -137,7 +137,7 @@ def trace(points: Iterable[tuple[float, float]]) -> RatePlan:
 
 
 def trace_lines(text: str) -> RatePlan:
-    """A recorded trace as a file has it: `seconds,rate` on each line, with a heading or without."""
+    """Read a recorded trace: `seconds,rate` on each line, with or without a heading."""
     points: list[tuple[float, float]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         first, _, second = line.partition(",")
@@ -164,7 +164,7 @@ def seconds_of(text: str) -> float:
     """Read a time as it is typed: 90, 90s, 1.5m, 1h."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
     if match is None:
-        raise PlanError(f"{text!r} is no time: write 90s, 5m or 1h")
+        raise PlanError(f"{text!r} is not a time: write 90s, 5m or 1h")
     return float(match[1]) * _UNITS_S[match[2]]
 
 
@@ -180,16 +180,16 @@ def _stage_of(text: str) -> RatePlan:
     except PlanError:
         raise
     except (ValueError, KeyError, IndexError):
-        raise PlanError(f"{text!r} is no part of a plan: {_HELP}") from None
+        raise PlanError(f"{text!r} is not a part of a plan: {_HELP}") from None
 
 
 def due_times(
     plan: RatePlan, spacing: Spacing, roll: Roll, *, worker: int = 0, workers: int = 1
 ) -> Iterator[float]:
-    """When this worker's requests are due, in seconds from the beginning, in order.
+    """Yield the times at which this worker's requests are due, in seconds from the beginning.
 
-    Workers that divide a plan need to know nothing of each other: a sum of Poisson processes is
-    one, and even arrivals of N workers lie evenly between each other.
+    Workers that share a plan need no coordination: a sum of Poisson processes is one too, and the
+    even arrivals of N workers interleave evenly.
     """
     passed_s, passed_count = 0.0, 0.0
     counts = _counts(spacing, roll, first=(worker + 0.5) / workers)
@@ -202,7 +202,7 @@ def due_times(
 
 
 def _counts(spacing: Spacing, roll: Roll, *, first: float) -> Iterator[float]:
-    """Arrivals at a rate of 1."""
+    """Yield arrivals at a rate of 1."""
     if spacing == "even":
         while True:
             yield first

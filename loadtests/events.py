@@ -1,7 +1,7 @@
-"""Makes the events of a load test, and finds in any bytes which of them are there, and how late.
+"""Makes the events of a load test, and finds them again in any bytes.
 
-Their size is exact. Each has a number of its own in its run and worker, and the moment it was due,
-so a receiver knows alone which ones are missing and how long each took.
+Their size is exact. Each has a number that is unique in its run and worker, and the time it was
+due, so a receiver can tell by itself which events are missing and how long each took.
 """
 
 import json
@@ -11,17 +11,17 @@ from itertools import chain, repeat
 
 from loadtests.recorder import Range
 
-# 10 digits are 10 thousand million events of one worker; all numbers are as long as each other.
+# 10 digits allow 10 billion events of one worker; all numbers have the same length.
 _EVENT = b'{"id":"%s-%d-%%010d","due_us":%%d,"pad":"%s"}'
 _SHORTEST = len(_EVENT % (b"", 0, b"") % (0, 10**15))
-# Each event is stored; a 202 is a smaller promise, and a 207 says which are not.
+# Statuses that mean all events are stored. A 207 lists the others; a 202 promises less.
 _STORED, _PARTIAL = frozenset({200, 204}), 207
 _FOUND = re.compile(rb'"id":"(\w+)-(\d+)-(\d{10})","due_us":(\d+)')
 
 
 @dataclass(frozen=True, slots=True)
 class SinkEvent:
-    """An event that has arrived: its run, worker and number, and when it was due."""
+    """An event that has arrived: its run, worker, number and due time."""
 
     run: bytes
     worker: int
@@ -30,7 +30,7 @@ class SinkEvent:
 
 
 class Bodies:
-    """Makes one worker's requests."""
+    """Makes the bodies of one worker's requests."""
 
     def __init__(self, run: str, worker: int, *, batch: int, event_bytes: int) -> None:
         head = len(_EVENT % (run.encode(), worker, b"") % (0, 10**15))
@@ -39,13 +39,13 @@ class Bodies:
         self._template = b"[" + b",".join([event] * batch) + b"]"
 
     def body(self, first: int, due_us: int) -> bytes:
-        """The request of the events from this number on."""
+        """Return the body of a request whose events start at this number."""
         numbers = range(first, first + self._batch)
         return self._template % tuple(chain.from_iterable(zip(numbers, repeat(due_us))))
 
 
 def smallest_bytes(run: str) -> int:
-    """How short an event can be."""
+    """Return the smallest possible size of an event."""
     return _SHORTEST + len(run)
 
 

@@ -1,7 +1,7 @@
-"""Runs a step without Locust, for half of its processor time: where cores are shared with Hifi.
+"""Runs a step without Locust, for half the processor time, on cores that Hifi shares.
 
-`python -m loadtests.lean -H URL --rate 1000 ... --out step.json`: one process, one open loop, the
-same plan, the same verdict and the same JSON as the locustfile's.
+`python -m loadtests.lean -H URL --rate 1000 ... --out step.json`: one process with one open loop,
+and the same plan, verdict and JSON as the locustfile.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from loadtests.recorder import Range, Recorder
 from loadtests.result import StepPlan, document
 from loadtests.slo import Slo
 
-# As the locustfile's.
+# The same limits as in the locustfile.
 _IN_FLIGHT_MAX = 2_000
 _TIMEOUT_S = 30.0
 _LATE_S_MAX = 5.0
 
 
 class _Connection(asyncio.Protocol):
-    """One request at a time, of a server that always says how long its answer is."""
+    """Sends one request at a time to a server that always gives a content-length."""
 
     def __init__(self) -> None:
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
@@ -72,7 +72,7 @@ class _Connection(asyncio.Protocol):
 
 
 class LeanStep:
-    """One step: offers each request when it is due, regardless of the answers."""
+    """Runs one step: offers each request when it is due, whatever the earlier answers."""
 
     def __init__(self, host: str, asked: StepPlan, *, api_key: str) -> None:
         url = urlsplit(host)
@@ -111,7 +111,7 @@ class LeanStep:
             now_s = time.perf_counter() - self._begun_s
             if now_s - due_s > _LATE_S_MAX:
                 return
-            # 0 lets those that are on their way go on.
+            # A sleep of 0 lets open requests proceed.
             await asyncio.sleep(max(0.0, due_s - now_s))
             is_measured = due_s >= self._asked.warmup_s
             if is_measured:
@@ -162,7 +162,7 @@ class LeanStep:
         return connection
 
     async def _measure_cpu(self) -> None:
-        """Processor time counts from where the measuring begins to where the plan ends."""
+        """Measure processor time from the end of the warm-up to the end of the plan."""
         await asyncio.sleep(self._asked.warmup_s)
         cpu_s, wall_s = time.process_time(), time.perf_counter()
         await asyncio.sleep(self._asked.events.duration_s)
@@ -170,7 +170,7 @@ class LeanStep:
 
 
 def main() -> None:
-    """Write the JSON of one step."""
+    """Run one step and write its JSON."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.lean", description=__doc__)
     parser.add_argument("-H", "--host", required=True)
     parser.add_argument("--rate", type=float, default=1_000.0)
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     if given.plan:
-        # Reports errors in it before anything is sent.
+        # Reports errors in the plan before anything is sent.
         plan_of(given.plan)
     asked = StepPlan(
         run=given.run_id,

@@ -1,10 +1,10 @@
-"""Runs a step of a load test in Locust: an open loop in each worker that ignores answers.
+"""Runs a step of a load test in Locust: each worker is an open loop that does not wait for answers.
 
     locust -f loadtests/locustfile.py --headless --rate 20000 --duration 60s -H http://GATEWAY
     locust -f loadtests/locustfile.py -H http://GATEWAY             (in the browser, on port 8089)
     locust -f loadtests/locustfile.py --processes 4 ...             (also --master, and --worker)
 
-All of them write the same JSON (--out). Times count from the moment a request was due.
+All variants write the same JSON (--out). Times count from the moment a request was due.
 """
 
 import json
@@ -30,29 +30,29 @@ from loadtests.recorder import Range, Recorder
 from loadtests.result import StepPlan, document
 from loadtests.slo import Slo
 
-# A stall of 2 s leaves this many open at 1,000 requests/s. Locust asks the system for 10,000
-# sockets, more than most systems give a process by default.
+# A stall of 2 s leaves this many requests open at 1,000 requests/s. Locust raises the limit of open
+# files to 10,000, more than most systems allow a process by default.
 _IN_FLIGHT_MAX = 2_000
 _TIMEOUT_S = 30.0
 # Too late to catch up: later requests are not offered, and the step is invalid.
 _LATE_S_MAX = 5.0
 
-# The run of a step that has not begun, or could not.
+# The run id of a step that has not begun, or could not begin.
 _NONE = "none"
 
 
 class Step:
-    """The step that runs, as the processes of one Locust know it."""
+    """The current step, as one Locust process knows it."""
 
     def __init__(self) -> None:
         self.asked = StepPlan(run=_NONE, stream="")
         self.recorder = Recorder()
-        # This worker's place, and how many there are.
+        # This worker's number, and the number of workers.
         self.worker, self.workers = 0, 1
-        # The number of workers that have offered everything and have every answer.
+        # The number of workers that have offered all requests and have all answers.
         self.done = 0
         self.has_ended = False
-        # Between its start and Locust's word that it is over.
+        # True from its start until Locust reports its end.
         self.is_running = False
         # Why it could not begin.
         self.problem = ""
@@ -63,12 +63,12 @@ class Step:
         self.is_running = True
 
     def refuse(self, problem: str) -> None:
-        """End the step at once: the browser asked for an impossible one."""
+        """End the step at once, because the browser asked for an impossible one."""
         self.begin(StepPlan(run=_NONE, stream=""), worker=0, workers=1)
         self.has_ended, self.is_running, self.problem = True, False, problem
 
     def document(self) -> dict[str, Any]:
-        """Return its result so far, also while it runs."""
+        """Return the step's result so far, even while it runs."""
         result = document(self.asked, self.recorder, is_complete=self.done >= self.workers)
         if self.problem:
             return {**result, "reasons": [self.problem]}
@@ -109,7 +109,7 @@ class Arrivals(User):
 
     @task
     def arrive(self) -> None:
-        """Offer everything that the plan wants of this worker, wait for the answers, and end."""
+        """Offer this worker's share of the plan, wait for the answers, and end."""
         asked = step.asked
         if step.problem:
             raise StopUser
@@ -163,7 +163,7 @@ class Arrivals(User):
             answer = response.read()
             length, what = len(answer), str(response.status_code)
             acked = acked_of(response.status_code, answer, first, step.asked.batch)
-        except Exception as failed:  # noqa: BLE001 - whatever goes wrong is what is counted here
+        except Exception as failed:  # noqa: BLE001 - every failure is counted
             error, what = failed, type(failed).__name__
         ended_s = time.perf_counter() - self._begun_s
         self._in_flight -= 1
@@ -185,7 +185,7 @@ class Arrivals(User):
         )
 
     def _measure_cpu(self) -> None:
-        """Processor time counts from where the measuring begins."""
+        """Start to count processor time after the warm-up."""
         gevent.sleep(step.asked.warmup_s)
         self._used_from = (time.process_time(), time.perf_counter())
 
@@ -197,10 +197,10 @@ class Arrivals(User):
 
 
 class Shape(LoadTestShape):
-    """As many users as workers, until each has done its share."""
+    """Keeps one user per worker, until each has done its share."""
 
     def tick(self) -> tuple[int, float] | None:
-        """Locust asks once a second; None ends the run."""
+        """Return the number of users and the spawn rate once a second; None ends the run."""
         if step.has_ended:
             return None
         workers = max(1, self.runner.worker_count)
@@ -208,7 +208,7 @@ class Shape(LoadTestShape):
 
 
 def _tell_done(environment: Any) -> None:
-    """Every answer of this worker is there; its unreported results go along."""
+    """Report that this worker has all its answers, together with its unreported results."""
     if isinstance(environment.runner, WorkerRunner):
         environment.runner.send_message("arrivals_done", step.recorder.take())
     else:
@@ -219,25 +219,25 @@ def _tell_done(environment: Any) -> None:
 @events.init_command_line_parser.add_listener
 def _options(parser: Any) -> None:
     parser.add_argument("--rate", type=float, default=1000.0, help="Events a second.")
-    parser.add_argument("--duration", default="60s", help="How long it is measured: 60s, 5m.")
-    parser.add_argument("--warm-up", default="15s", help="How long it runs before that.")
-    parser.add_argument("--plan", default="", help="Instead of both: ramp:0-500:30s,hold:500:5m.")
-    parser.add_argument("--trace", default="", help="Or a CSV file on this machine: seconds,rate.")
+    parser.add_argument("--duration", default="60s", help="Measured time: 60s, 5m.")
+    parser.add_argument("--warm-up", default="15s", help="Time to run before that.")
+    parser.add_argument("--plan", default="", help="Replaces rate and duration: ramp:0-5:9s.")
+    parser.add_argument("--trace", default="", help="Or a local CSV file: seconds,rate.")
     parser.add_argument("--spacing", default="poisson", choices=["poisson", "even"])
-    parser.add_argument("--seed", type=int, default=1, help="The same seed, the same moments.")
+    parser.add_argument("--seed", type=int, default=1, help="The same seed repeats the due times.")
     parser.add_argument("--batch", type=int, default=100, help="Events in a request.")
     parser.add_argument("--event-bytes", type=int, default=500, help="Size of an event.")
-    parser.add_argument("--stream", default="rating", help="Where to; it must be there.")
-    parser.add_argument("--slo-p99-ms", type=float, default=100.0, help="Promised, from due.")
+    parser.add_argument("--stream", default="rating", help="An existing stream to send to.")
+    parser.add_argument("--slo-p99-ms", type=float, default=100.0, help="Promised p99, from due.")
     parser.add_argument("--slo-errors", type=float, default=0.001, help="Share that may fail.")
     parser.add_argument(
         "--api-key", default="", env_var="HIFI_API_KEY", is_secret=True, help="Key."
     )
     parser.add_argument(
-        "--in-flight-max", type=int, default=_IN_FLIGHT_MAX, help="A worker's most."
+        "--in-flight-max", type=int, default=_IN_FLIGHT_MAX, help="Open requests per worker."
     )
-    parser.add_argument("--timeout-s", type=float, default=_TIMEOUT_S, help="For one answer.")
-    parser.add_argument("--run-id", default="", help="Letters and digits in each event's id.")
+    parser.add_argument("--timeout-s", type=float, default=_TIMEOUT_S, help="For an answer.")
+    parser.add_argument("--run-id", default="", help="Part of each event's id: letters, digits.")
     parser.add_argument("--out", default="", include_in_web_ui=False, help="Write the JSON here.")
 
 
@@ -258,7 +258,7 @@ def _asked(options: Any, *, run: str) -> StepPlan:
         slo=Slo(p99_ms=float(options.slo_p99_ms), error_share=float(options.slo_errors)),
     )
     if asked.event_bytes < (least := smallest_bytes(run)):
-        raise PlanError(f"--event-bytes {asked.event_bytes}: {least} at least, for id and due")
+        raise PlanError(f"--event-bytes {asked.event_bytes}: id and due need at least {least}")
     if asked.batch < 1 or asked.requests.count <= 0:
         raise PlanError("--batch and --rate must be more than 0")
     return asked
@@ -278,7 +278,7 @@ def _set_up(environment: Any, **_: Any) -> None:
 
 
 def _refuse_wrong(options: Any) -> None:
-    """Check before anything runs: a traceback of a greenlet helps nobody."""
+    """Check the options before anything runs; otherwise a greenlet would print a traceback."""
     try:
         plan_of(options.plan or "hold:1:1s")
         _asked(options, run="x")
@@ -308,7 +308,7 @@ def _begin(environment: Any, **_: Any) -> None:
 
 
 def _take_share(environment: Any, msg: Any, **_: Any) -> None:
-    """A worker hears, before its user starts, which part is its own."""
+    """Take this worker's share, before its user starts."""
     options = environment.parsed_options
     vars(options).update(msg.data["options"])
     trace = msg.data.get("trace")
@@ -338,7 +338,7 @@ def _take_report(data: dict[str, Any], **_: Any) -> None:
 
 @events.test_stop.add_listener
 def _end(environment: Any, **_: Any) -> None:
-    # The next step is begun in the browser, and its shape asks before that.
+    # The browser begins the next step, whose shape reads these before that.
     step.has_ended = step.is_running = False
     if isinstance(environment.runner, WorkerRunner) or not step.asked.stream:
         return
@@ -352,6 +352,6 @@ def _end(environment: Any, **_: Any) -> None:
         f" late p99 {late['p99']:.1f} ms"
     )
     sys.stderr.write(f"{says}\n" + "".join(f"  {reason}\n" for reason in result["reasons"]))
-    # Requests that Locust counts as failed belong to the verdict; they do not fail the run.
+    # Failed requests affect the verdict; they do not fail the run.
     environment.process_exit_code = 0
     assert isinstance(environment.runner, LocalRunner | MasterRunner), "all others have returned"

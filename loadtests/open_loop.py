@@ -1,7 +1,7 @@
 """Offers requests when they are due, regardless of earlier ones.
 
-This is what a closed loop gets wrong: there a slow answer delays the next request, which is then
-counted from when it was sent, and a server that stood still for two seconds looks well (ADR 0063).
+A closed loop gets this wrong: a slow answer delays the next request, whose time is then counted
+from when it was sent, so a server that stalled for two seconds looks healthy (ADR 0063).
 """
 
 from collections.abc import Callable, Iterable
@@ -17,14 +17,14 @@ def offer(
     unsent: Callable[[float], None],
     late_s_max: float,
 ) -> None:
-    """Send at each due moment, at once when it has passed; give up when it is too late by far.
+    """Send each request when it is due, or at once if late; give up after `late_s_max`.
 
-    `send` gets the moment by the clock of `now_s`; it may not wait, and returns whether it has
-    room for one more. A request without room is `unsent`: counted, never postponed.
+    `send` gets the due time on the clock of `now_s`; it must not wait, and returns whether it has
+    room for the request. A request without room is `unsent`: counted, never postponed.
     """
     for due_s in dues_s:
         due = begun_s + due_s
-        # 0 lets those that are on their way go on.
+        # A sleep of 0 lets open requests proceed.
         sleep_s(max(0.0, due - now_s()))
         if now_s() - due > late_s_max:
             return

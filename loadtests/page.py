@@ -1,4 +1,4 @@
-"""Adds a tab to Locust's page: offered against got, percentiles from due, lateness, the verdict."""
+"""Adds a tab to Locust's page: offered and answered, percentiles from due, lateness, verdict."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _SHOWN = ("p50", "p90", "p99", "p99.9", "p100")
 
 
 def add_tab(web_ui: Any, found: Callable[[], dict[str, Any]]) -> None:
-    """The page asks for its figures every few seconds; ours go along with them."""
+    """Add the tab, whose figures come with those that Locust's page fetches every few seconds."""
     web_ui.template_args["extended_tabs"] = [_TAB]
     web_ui.template_args["extended_tables"] = [_TABLE]
     web_ui.template_args["extended_csv_files"] = [
@@ -47,13 +47,13 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
     shown = {
         "Verdict": " - ".join([found["verdict"], *found["reasons"]]),
         "Offered": f"{found['offered']:,} of {found['planned']:,.0f} requests",
-        "Answered well": f"{found['sent'] - found['failed']:,} requests",
-        "Offered / answered in the last second": f"{last[1]:,} / {last[2]:,} requests",
-        "Failed / found no room": f"{found['failed']:,} / {found['unsent']:,}",
+        "Succeeded": f"{found['sent'] - found['failed']:,} requests",
+        "Offered / succeeded in the last second": f"{last[1]:,} / {last[2]:,} requests",
+        "Failed / not sent for lack of room": f"{found['failed']:,} / {found['unsent']:,}",
         "Events acknowledged": f"{found['acked_events']:,}"
         + (f" ({found['acked_per_s']:,.0f} a second)" if is_over else ""),
-        "From due": percentiles(found["due_ms"]),
-        "From sending": percentiles(found["service_ms"]),
+        "Time from due": percentiles(found["due_ms"]),
+        "Time from sending": percentiles(found["service_ms"]),
         "The generator was late by": f"p50 {late['p50']:.2f}, p99 {late['p99']:.2f} ms",
         "Busiest process of the generator": f"{found['cpu_share']:.0%} of a core"
         if is_over

@@ -1,6 +1,6 @@
-"""Rates gateway, delivery or the whole way: searches the highest rate at which the promise holds.
+"""Rates gateway, delivery or the whole way: finds the highest rate that keeps the promises.
 
-Each step is one run of Locust, headless, in processes of its own; this process talks to the control
+Each step is one headless run of Locust in separate processes. This process talks to the control
 API, runs the destination, reconciles every acknowledged id, and reports its progress.
 """
 
@@ -31,20 +31,20 @@ from shared.runtime.setup_error import SetupError, UsageError
 from shared.scale.ask import DESTINATION_BATCH
 
 Say = Callable[[str], None]
-# Runs one step at this many events a second.
+# Runs one step at a rate in events per second.
 StepAt = Callable[[float], dict[str, Any]]
 
 _LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 _DESTINATION = "rating-sink"
-# Locust's own start, its last answers, and a hand-over between processes.
+# Time for Locust's start, its last answers, and a hand-over between processes.
 _STEP_SLACK_S = 120.0
 _NOT_FOUND = 404
 
 
 def rate(wanted: RatingPlan, say: Say) -> dict[str, Any]:
-    """Search, and the rating as its file has it."""
+    """Run the search, and return the content of the rating's file."""
     if not wanted.is_shared and not wanted.cores:
-        raise UsageError(f"How many cores has what answers at {wanted.gateway}? Name --cores.")
+        raise UsageError(f"Give the number of cores of the machine at {wanted.gateway}: --cores.")
     generator = machine.describe()
     prepare_stream(wanted)
     with way(wanted) as step_at:
@@ -54,7 +54,7 @@ def rate(wanted: RatingPlan, say: Say) -> dict[str, Any]:
 
 
 def searched(wanted: RatingPlan, step_at: StepAt, say: Say) -> tuple[Search, list[dict[str, Any]]]:
-    """All steps of a search, or the one that was asked for."""
+    """Run all steps of a search, or the single requested one."""
     search = Search(wanted.first_rate if wanted.rate is None else wanted.rate)
     steps: list[dict[str, Any]] = []
     while (offered := search.next_rate()) is not None:
@@ -70,7 +70,7 @@ def searched(wanted: RatingPlan, step_at: StepAt, say: Say) -> tuple[Search, lis
 
 @contextmanager
 def way(wanted: RatingPlan) -> Iterator[StepAt]:
-    """Yield a runner of steps: with a destination at the end, unless only the gateway is rated."""
+    """Yield a runner of steps, with a destination unless only the gateway is rated."""
     if wanted.what == "gateway":
         yield lambda offered: run_step(wanted, offered)
         return
@@ -80,7 +80,7 @@ def way(wanted: RatingPlan) -> Iterator[StepAt]:
 
 @contextmanager
 def destination(wanted: RatingPlan, sink: Sink) -> Iterator[None]:
-    """Send to the sink for as long as the block lasts, and not before that works."""
+    """Make the sink a destination for the block; enter it once the first event has arrived."""
     put_destination(wanted, sink)
     try:
         _wait_for_the_first(wanted, sink)
@@ -91,7 +91,7 @@ def destination(wanted: RatingPlan, sink: Sink) -> Iterator[None]:
 
 
 def _whole_step(wanted: RatingPlan, offered: float, sink: Sink) -> dict[str, Any]:
-    """One step, and where each of its events has gone; the next begins with nothing waiting."""
+    """Run one step, and follow all its events, so that the next step starts without a backlog."""
     step = run_step(wanted, offered)
     ends = asyncio.run(reconcile(step, sink, wanted.kafka))
     return {**step, **judged(wanted.objective, step, ends)}
@@ -119,14 +119,14 @@ def judged(slo: Slo, step: dict[str, Any], ends: Ends) -> dict[str, Any]:
 
 
 def run_step(wanted: RatingPlan, offered: float) -> dict[str, Any]:
-    """One run of the generator."""
+    """Run the generator once, and return its result."""
     with running_step(wanted, offered) as running:
         return running.result()
 
 
 @dataclass(frozen=True, slots=True)
 class RunningStep:
-    """The generator at work."""
+    """A running generator."""
 
     process: subprocess.Popen[str]
     out: Path
@@ -137,12 +137,12 @@ class RunningStep:
         return self.process.poll() is not None
 
     def result(self) -> dict[str, Any]:
-        """Waits for it; SetupError with its last words when it wrote nothing."""
+        """Wait for the result; SetupError with the last line of output if there is none."""
         try:
             _, errors = self.process.communicate(timeout=self.longest_s)
         except subprocess.TimeoutExpired as expired:
             raise SetupError(
-                f"The generator had not ended after {expired.timeout:.0f} s."
+                f"The generator did not end within {expired.timeout:.0f} s."
             ) from expired
         if not self.out.exists():
             last = errors.strip().splitlines()[-1:] or ["it said nothing"]
@@ -153,13 +153,13 @@ class RunningStep:
 
 @contextmanager
 def running_step(wanted: RatingPlan, offered: float) -> Iterator[RunningStep]:
-    """The generator runs beside the block, and ends with it at the latest."""
+    """Run the generator beside the block; end it with the block at the latest."""
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(
             _argv(wanted, offered, out := Path(folder) / "step.json"),
             cwd=_LOCUSTFILE.parents[1],
-            # A key in the arguments could be read by everybody on this machine.
+            # Every user of this machine could read a key in the arguments.
             env={**os.environ, "HIFI_API_KEY": wanted.api_key},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -207,7 +207,7 @@ def _before(nth: int, offered: float, wanted: RatingPlan) -> str:
 
 
 def after(step: dict[str, Any]) -> str:
-    """A step in a line or two."""
+    """Describe a step in a line or two."""
     due, late = step["due_ms"], step["late_ms"]
     text = (
         f"  {step['verdict']}: {step['acked_per_s']:,.0f} events/s acknowledged, from due p50"
@@ -229,7 +229,7 @@ def _control(wanted: RatingPlan) -> ControlClient:
 
 
 def prepare_stream(wanted: RatingPlan) -> None:
-    """Make the stream of the rating, which gets all of its events, unless it exists."""
+    """Create the stream that gets all events of the rating, unless it exists."""
     client = _control(wanted)
     try:
         client.call("GET", "streams", wanted.stream)
@@ -237,7 +237,7 @@ def prepare_stream(wanted: RatingPlan) -> None:
         if refused.status != _NOT_FOUND:
             raise
         client.call("PUT", "streams", wanted.stream, body={})
-        # Each worker of a gateway follows the configuration by itself.
+        # Each gateway worker learns of the new stream by itself.
         time.sleep(1)
 
 
@@ -248,21 +248,21 @@ def put_destination(wanted: RatingPlan, sink: Sink, *, is_paused: bool = False) 
         _control(wanted).call("PUT", *path, body={**body, "is_paused": is_paused})
     except RefusedError as refused:
         raise SetupError(
-            f"{refused} The destination of a rating is this machine, {sink.url}: --sink-host names"
-            " an address that delivery reaches, and HIFI_GATEWAY_ALLOW_PRIVATE and"
-            " HIFI_DELIVERY_ALLOW_PRIVATE let it be a private one."
+            f"{refused} The destination of a rating is this machine, {sink.url}: set --sink-host to"
+            " an address that delivery can reach; HIFI_GATEWAY_ALLOW_PRIVATE and"
+            " HIFI_DELIVERY_ALLOW_PRIVATE allow private addresses."
         ) from refused
 
 
 def _wait_for_the_first(wanted: RatingPlan, sink: Sink) -> None:
-    # The lane's first micro-batch is no part of any step.
+    # This keeps the lane's first micro-batch out of all steps.
     first = replace(wanted, batch=1, hold_s=2.0, warmup_s=0.0, plan="", processes=1, p99_ms=1e6)
     step = run_step(first, 60.0)
     ends = asyncio.run(reconcile(step, sink, wanted.kafka, standstill_s=FIRST_S))
     if ends.delivered < ends.acked or not ends.acked:
         raise SetupError(
-            f"{ends.delivered} of the first {ends.acked} events have come to {sink.url}: does"
-            " delivery run, and does it reach that address (--sink-host)?"
+            f"{ends.delivered} of the first {ends.acked} events have arrived at {sink.url}: check"
+            " that delivery runs, and that it can reach this address (--sink-host)."
         )
 
 

@@ -1,7 +1,7 @@
-"""Describes a rating's subject, and keeps its result: a file that `hifi plan` reads, and a page.
+"""Describes a rating's subject, and writes its result: a file that `hifi plan` reads, and a page.
 
-Everything of a rating is made here from what was asked for and the steps that were run. Its form is
-that of shared/scale/ratings.py, with more members: how it was found, and what to be careful of.
+The whole rating is made here, from its plan and its steps. Its format is that of
+shared/scale/ratings.py, with more members: how it was found, and its caveats.
 """
 
 import json
@@ -28,25 +28,25 @@ _PROMISED = {
     "whole": Slo(p99_ms=1_000.0, age_p95_ms=1_000.0),
 }
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-# Results that are no ratings lie beside them, where nobody plans with them.
+# Results that are not ratings go into this folder, which `hifi plan` does not read.
 _LOOKS = "looks"
-# Members of a step's JSON that matter only for one run, or grow with its length.
+# Members of a step's JSON that matter only during the run, or grow with its length.
 _DROPPED = frozenset({"acked", "due_hdr", "begun_us", "slo", "form"})
 
 
 @dataclass(frozen=True, slots=True)
 class RatingPlan:
-    """The subject and the course of a rating. Rates are in events a second."""
+    """The subject and the steps of a rating. Rates are in events per second."""
 
     what: What = "gateway"
     gateway: str = "http://127.0.0.1:8080"
     api_key: str = ""
-    # To look where the rest is, when not everything has come.
+    # Searched for events that did not arrive.
     kafka: str = "127.0.0.1:9092"
     stream: str = "rating"
     batch: int = 100
     event_bytes: int = 500
-    # Other promises than the usual ones.
+    # Promises that replace the default ones.
     p99_ms: float | None = None
     age_p95_ms: float | None = None
     age_p99_ms: float | None = None
@@ -58,13 +58,13 @@ class RatingPlan:
     # The plan that a step follows instead of holding its rate, over the same time.
     plan: str = ""
     processes: int = 1
-    # Without Locust, the generator takes half as much of shared cores.
+    # Without Locust, the generator takes half the processor time of shared cores.
     is_lean: bool = False
     # The latency mode of the destination.
     latency: Latency = "micro-batch"
-    # Where the deliverer reaches this machine.
+    # The address at which delivery reaches this machine.
     sink_host: str = "127.0.0.1"
-    # The rated machine's type and cores and its gateway's workers; this machine cannot know them.
+    # The rated machine's type, cores and gateway workers, which this machine cannot find out.
     instance: str = ""
     cores: int = 0
     workers: int = 1
@@ -84,7 +84,7 @@ class RatingPlan:
 
     @property
     def first_rate(self) -> float:
-        """A guess that most machines beat: two cores take 40,000 events/s in batches of 100."""
+        """A rate that most machines reach: two cores take 40,000 events/s in batches of 100."""
         if self.start is not None:
             return self.start
         gateway = min(40_000.0, 1_000.0 * math.pow(self.batch, 0.65))
@@ -102,7 +102,7 @@ def rating_of(
     steps: Sequence[dict[str, Any]],
     generator: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The rating as its file has it. `generator`: the machine it ran on, and when."""
+    """Return the content of a rating's file. `generator`: the machine that ran it, and when."""
     slo = wanted.objective
     is_met = any(
         step["verdict"] == "met" and step["events_per_s"] >= search.low - 1 for step in steps
@@ -144,30 +144,30 @@ def caveats(rating: Mapping[str, Any]) -> list[str]:
     warnings = []
     if rating["shared"]:
         warnings.append(
-            "Generator, Hifi and Kafka shared a machine: compare it with nothing but itself, and"
-            " size no fleet by it."
+            "Generator, Hifi and Kafka shared a machine: compare this rating only with others like"
+            " it, and do not size a fleet with it."
         )
     if not rating["shared"] and rating["machine"]["instance"] is None:
-        warnings.append("Nobody said what machine was rated (--instance).")
+        warnings.append("The type of the rated machine was not given (--instance).")
     if not rating["rated"]:
         warnings.append("No step met the objective.")
     elif not rating["is_confirmed"]:
-        warnings.append("The rated step was not repeated, or did not repeat.")
+        warnings.append("The rated step was not repeated, or failed when repeated.")
     if rating["is_limited_by_generator"]:
         warnings.append(
-            "The generator was the limit: the rating is the least that was shown. Give it more"
+            "The generator was the limit: the true rating may be higher. Give the generator more"
             " processes, or another machine."
         )
     seconds = min((step["measured_s"] for step in rating["steps"]), default=0)
     if seconds < 60:  # noqa: PLR2004 - as long as a step is by default
         warnings.append(
-            f"Steps were measured for {seconds:g} s; 60 s see what comes once a minute."
+            f"Steps were measured for {seconds:g} s; only 60 s include work done once a minute."
         )
     return warnings
 
 
 def keep(rating: dict[str, Any], folder: Path, *, is_rating: bool) -> tuple[Path, Path]:
-    """Write file and page; a single step or a failed rating goes where no plan finds it."""
+    """Write file and page; single steps and failed ratings go where `hifi plan` does not look."""
     others = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     if not is_rating or not rating["rated"]:
         folder /= _LOOKS
@@ -190,7 +190,7 @@ def keep(rating: dict[str, Any], folder: Path, *, is_rating: bool) -> tuple[Path
 
 
 def _text(rating: Mapping[str, Any]) -> str:
-    """JSON for those who read differences: a line for each member, and for each step."""
+    """Return JSON with a line for each member and each step, so that diffs are readable."""
     steps = ",\n  ".join(json.dumps(step) for step in rating["steps"])
     rest = {name: value for name, value in rating.items() if name != "steps"}
     lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in rest.items()]

@@ -17,20 +17,20 @@ from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import KafkaUnavailableError
 
-# A lane's restart after a fault has been seen to take half a minute.
+# A lane's restart after a fault has taken up to half a minute.
 _STANDSTILL_S = 45.0
-# The first lane of a Spark that has just started, on busy cores, and more.
+# More than the first lane needs in a new Spark on busy cores.
 FIRST_S = 180.0
 _LOOK_S = 0.5
 # A backlog drains at the pace of delivery; events that take longer than this count as missing.
 _DRAIN_S_MAX = 600.0
-# As many as anybody follows by hand.
+# More ids than this nobody follows by hand.
 _IDS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where the acknowledged events of a step are."""
+    """The outcomes of a step's acknowledged events."""
 
     acked: int
     delivered: int
@@ -41,12 +41,12 @@ class Ends:
     backlog_share: float | None
     # The number of events that arrived in each second since the beginning.
     came: list[list[int]]
-    # Came more than once, each time of them counted.
+    # Repeated arrivals; each repeat counts.
     repeats: int
     drained_s: float
-    # Why nobody has looked where the rest is.
+    # Why Kafka was not searched for the rest.
     not_asked: str = ""
-    # The first of those that nobody has.
+    # The first ids of unaccounted events.
     lost_ids: tuple[str, ...] = ()
 
     @property
@@ -57,7 +57,7 @@ class Ends:
 async def reconcile(
     step: dict[str, Any], sink: Sink, kafka: str, *, standstill_s: float | None = None
 ) -> Ends:
-    """Wait until everything has come, or nothing comes any more; then look for the rest."""
+    """Wait until all events have arrived or no more do; then search Kafka for the rest."""
     standstill_s = _STANDSTILL_S if standstill_s is None else standstill_s
     acked = sum(end - first for _, ranges in step["acked"] for first, end in ranges)
     ended_s = time.monotonic()
@@ -75,7 +75,7 @@ async def reconcile(
         try:
             kept, lost = await _kept_in_kafka(kafka, step, lost)
         except KafkaUnavailableError as error:
-            # A rating of many steps is no reason to end here: they are unaccounted for.
+            # Do not end a rating of many steps here: the events count as unaccounted.
             not_asked = str(error)
     figures = sink.figures(step["run"])
     begun_s = step["begun_us"] / 1e6
@@ -118,7 +118,7 @@ def _count(missing: Iterable[tuple[int, Iterable[Range]]]) -> int:
 async def _kept_in_kafka(
     kafka: str, step: dict[str, Any], sought: set[tuple[int, int]]
 ) -> tuple[dict[str, int], set[tuple[int, int]]]:
-    """How many of them wait in a tier, how many are dead, an event counting once; and the rest."""
+    """Count the sought events that wait in a tier or are dead, each once; return the rest too."""
     waiting_in = retry_topics(tier.name for tier in RetrySchedule().tiers)
     counts: dict[str, int] = {}
     async with LaneGroups(kafka) as groups:
@@ -131,7 +131,7 @@ async def _kept_in_kafka(
             async for record in records.records():
                 where = KafkaPartition(record.origin.topic, record.origin.partition)
                 if record.origin.offset < passed.get(where, 0):
-                    # The retrier has it no more: it is elsewhere, or lost.
+                    # The retrier has passed it, so the event is elsewhere or lost.
                     continue
                 there |= {
                     (each.worker, each.number)
@@ -159,7 +159,7 @@ def _ages(step: dict[str, Any], ages_ms: dict[int, dict[str, int]]) -> dict[str,
 
 
 def _backlog_share(step: dict[str, Any], came: Counter[int]) -> float | None:
-    """How much faster events were acknowledged than they came, as a share of the rate."""
+    """Return the growth of the backlog, as a share of the rate."""
     acked = {second: events for second, _, _, events in step["seconds"]}
     first, last = math.ceil(step["warmup_s"]), int(step["warmup_s"] + step["measured_s"])
     waiting = 0.0

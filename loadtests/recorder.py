@@ -1,8 +1,8 @@
 """Records the results of requests, and merges the records of several processes exactly.
 
-Times are kept in HdrHistograms of three digits: a merged percentile is that of all samples
-together, which no percentile of percentiles is. A process reports what is new since its last
-report, so nothing is counted twice.
+Times are kept in HdrHistograms of three digits. So a merged percentile is that of all samples,
+unlike a percentile of percentiles. A process reports only the results since its last report, so
+nothing is counted twice.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
-# An hour in µs; longer than any deadline of ours.
+# An hour in µs: longer than any deadline in these tests.
 _LONGEST_US = 3_600_000_000
 _DIGITS = 3
 TIMES = ("due", "service", "late")
@@ -32,7 +32,7 @@ class Times:
         self._values = new_histogram()
 
     def note(self, seconds: float) -> None:
-        # The histogram silently drops values out of its range.
+        # The histogram silently drops values outside its range.
         self._values.record_value(min(max(1, round(seconds * 1e6)), _LONGEST_US))
 
     @property
@@ -40,7 +40,7 @@ class Times:
         return int(self._values.get_total_count())
 
     def ms(self, percentile: float) -> float:
-        """0 if nothing was recorded."""
+        """Return a percentile in ms; 0 if nothing was recorded."""
         return float(self._values.get_value_at_percentile(percentile)) / 1000 if self.count else 0.0
 
     def table(self) -> dict[str, float]:
@@ -48,7 +48,7 @@ class Times:
         return {f"p{percentile:g}": round(self.ms(percentile), 3) for percentile in PERCENTILES}
 
     def encoded(self) -> str:
-        """As other programs that know HdrHistogram read it (V2, base64)."""
+        """Return all values in HdrHistogram's exchange format (V2, base64)."""
         return str(self._values.encode().decode())
 
     def take(self) -> str:
@@ -65,21 +65,21 @@ class Times:
 
 
 class Recorder:
-    """The results of the requests of one process, or of all processes."""
+    """The results of one process's requests, or of all processes' requests."""
 
     def __init__(self) -> None:
         self.times = {name: Times() for name in TIMES}
         # Counts of requests: offered, sent, unsent, failed; and of events: acked.
         self.counts: Counter[str] = Counter()
-        # By status, or by the name of the error.
+        # Counts by status, or by the name of the error.
         self.answers: Counter[str] = Counter()
-        # By second since the beginning: offered, answered well, events acknowledged.
+        # By second since the beginning: requests offered and succeeded, events acknowledged.
         self.seconds: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        # By worker, the numbers of the events that were acknowledged, warm-up included.
+        # By worker: the numbers of the acknowledged events, including the warm-up.
         self.acked: dict[int, list[Range]] = defaultdict(list)
-        # By worker, the processor time it took and how long it measured.
+        # By worker: its processor time, and for how long it was measured.
         self.used_s: dict[int, tuple[float, float]] = {}
-        # When the first of them began, in µs since 1970.
+        # When the first process began, in µs since 1970.
         self.begun_us = 0
 
     def note_offered(self, due_s: float) -> None:
@@ -92,7 +92,7 @@ class Recorder:
     def note_answer(
         self, what: str, *, is_good: bool, due_s: float, sent_s: float, ended_s: float, events: int
     ) -> None:
-        """All three in seconds since the beginning; `events` are those that were acknowledged."""
+        """Record an answer; times are seconds since the beginning, `events` were acknowledged."""
         self.times["due"].note(ended_s - due_s)
         self.times["service"].note(ended_s - sent_s)
         self.times["late"].note(sent_s - due_s)
@@ -115,7 +115,7 @@ class Recorder:
 
     @property
     def cpu_share(self) -> float:
-        """The busiest process's share: one without time is late, however idle the others are."""
+        """The busiest process's share of a core: a busy process is late even if others are idle."""
         return max(
             (cpu_s / wall_s for cpu_s, wall_s in self.used_s.values() if wall_s), default=0.0
         )
@@ -153,7 +153,7 @@ class Recorder:
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """The same numbers in as few ranges as there can be, in order. A range ends before its end."""
+    """Merge ranges into as few as possible, in order; the end of a range is exclusive."""
     joined: list[Range] = []
     for first, end in sorted(ranges):
         if joined and first <= joined[-1][1]:
@@ -164,7 +164,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def slope(points: Iterable[tuple[float, float]]) -> float:
-    """How much is added in each unit of the first value, by least squares; 0 for fewer than two."""
+    """Return the slope of a least-squares line; 0 for fewer than two points."""
     xs, ys = zip(*given, strict=True) if (given := list(points)) else ((), ())
     mean_x, mean_y = (math.fsum(values) / max(1, len(values)) for values in (xs, ys))
     below = math.fsum((x - mean_x) ** 2 for x in xs)

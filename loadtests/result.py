@@ -1,6 +1,6 @@
-"""Reports a step's results, in one form for every way to run it: headless, in the browser, by many.
+"""Reports a step's results, in the same form for headless, browser and multi-process runs.
 
-Everything shown, judged or kept is made here from a recorder and the plan.
+All shown, judged and stored results are made here, from a recorder and the plan.
 """
 
 from dataclasses import dataclass, field, replace
@@ -10,13 +10,13 @@ from loadtests.arrivals import RatePlan, Spacing, hold, plan_of
 from loadtests.recorder import Recorder, merged
 from loadtests.slo import Slo, StepFigures, Verdict, judge
 
-# Documents that other programs read say which form they have.
+# The version of the format, for programs that read the JSON.
 FORM = 1
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """The plan of a step, in events a second; `plan` takes precedence over `rate`."""
+    """The plan of a step, in events per second; `plan` takes precedence over `rate`."""
 
     run: str
     stream: str
@@ -40,7 +40,7 @@ class StepPlan:
 
     @property
     def requests(self) -> RatePlan:
-        """The plan of all requests: those of the warm-up, then the measured ones."""
+        """The plan of all requests: first the warm-up, then the measured ones."""
         measured = self.events.scaled(1 / self.batch)
         if not self.warmup_s:
             return measured
@@ -48,7 +48,7 @@ class StepPlan:
 
 
 def measured_of(asked: StepPlan, recorder: Recorder) -> StepFigures:
-    """Return the figures for the verdict; callers add those of destinations."""
+    """Return the figures for the verdict, without those of destinations."""
     return StepFigures(
         planned=asked.events.count / asked.batch,
         offered=recorder.counts["offered"],
@@ -61,10 +61,10 @@ def measured_of(asked: StepPlan, recorder: Recorder) -> StepFigures:
 
 
 def document(asked: StepPlan, recorder: Recorder, *, is_complete: bool = True) -> dict[str, Any]:
-    """The step as JSON has it. One that was interrupted is invalid."""
+    """Return the step's JSON. An interrupted step is invalid."""
     verdict = judge(asked.slo, measured_of(asked, recorder))
     if not is_complete:
-        early = "it was stopped before its plan had ended"
+        early = "it was stopped before the end of its plan"
         verdict = replace(verdict, word="invalid", reasons=(early, *verdict.reasons))
     plan, counts = asked.events, recorder.counts
     return {

@@ -1,8 +1,8 @@
-"""Finds the highest rate that holds: doubles until it breaks, halves the gap, and asks once more.
+"""Finds the highest rate that is met: doubles until a step fails, halves the gap, then confirms.
 
-It names one step at a time, so that the caller may wait, cool down, print or give up. An invalid
-step stops the doubling, as a broken one does. The generator was the limit then, and the search
-says so.
+It names one step at a time, so that the caller can wait, cool down, print or give up. An invalid
+step stops the doubling, like a broken one. Then the generator was the limit, and the search says
+so.
 """
 
 import math
@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 
 from loadtests.slo import Word
 
-# The gap is closed when a rating can be 3 % too low by it: with what Poisson arrivals need to stay
-# below what a server can do, a rating is within 5 %.
+# A gap of 3 % counts as closed. With the margin that Poisson arrivals need below a server's
+# capacity, a rating is then within 5 %.
 CLOSE = 1.03
-# From a first guess that is up to 8 times too low this is 9 steps: 4 to find a gap of a factor of
-# 2, and 5 to close it to 2.2 %.
+# From a first guess that is up to 8 times too low, a search takes 9 steps: 4 to find a gap of a
+# factor of 2, and 5 to close it to 2.2 %.
 _FACTOR = 2.0
 STEPS_MAX = 24
-# A rating was met twice. One that does not repeat is lowered, each time by twice as much: a rate
-# that was met once by luck may be far above one that can be met again.
+# A rating must be met twice. A rate that fails when repeated is lowered, each time by twice as
+# much: a rate met once by luck may be far above one that can be met again.
 _CONFIRMATIONS_MAX = 4
 
 
 @dataclass(slots=True)
 class Search:
-    """`start` is a guess; `low` the highest rate that was met, `high` the lowest that was not."""
+    """`start` is a guess, `low` the highest rate that was met, `high` the lowest that was not."""
 
     start: float
     low: float = 0.0
@@ -32,7 +32,7 @@ class Search:
     is_limited_by_generator: bool = False
     is_confirmed: bool = False
     steps: list[tuple[float, Word]] = field(default_factory=list)
-    # How many steps it took to close the gap.
+    # The number of steps that closed the gap.
     closed_after: int | None = None
     _confirmations: int = 0
 
@@ -45,7 +45,7 @@ class Search:
                 return self.start
             if self.high == math.inf:
                 return self.low * _FACTOR
-            # A rate that breaks at a thousandth of the guess is no rating.
+            # If even a thousandth of the guess fails, there is no rating.
             if self.low == 0.0:
                 return self.high / _FACTOR if self.high > self.start / 1_000 else None
             return math.sqrt(self.low * self.high)

@@ -1,7 +1,7 @@
-"""A destination that notes which events of a load test have come, and how old each was.
+"""A destination that notes which events of a load test have arrived, and how old each was.
 
-Run as a process of its own (`python -m loadtests.sink --host HOST`); it prints its port. Its clock
-must be that of the generator, so it runs where the generator runs.
+It runs as a separate process (`python -m loadtests.sink --host HOST`) and prints its port. It must
+share the generator's clock, so it runs on the generator's machine.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from loadtests.recorder import Range, merged
 _LENGTH = b"content-length:"
 _TAKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 _ANSWER_S = 120.0
-# Much more than a destination's requests: a longer one is not ours.
+# Much more than a destination's requests: a longer one is not from Hifi.
 _REQUEST_BYTES_MAX = 128 * 1_048_576
 
 
@@ -34,13 +34,13 @@ _REQUEST_BYTES_MAX = 128 * 1_048_576
 class RunArrivals:
     """The arrivals of one run."""
 
-    # By worker, a byte for each number: how often it has come, 255 at most.
+    # By worker: a byte for each number, which is 1 if the event has arrived.
     numbers: dict[int, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     events: int = 0
     repeats: int = 0
     # The number of events of each age in ms, by the second in which they were due.
     ages_ms: dict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    # By second of arrival.
+    # The number of events by second of arrival.
     seconds: Counter[int] = field(default_factory=Counter)
     last_us: int = 0
 
@@ -67,7 +67,7 @@ class RunArrivals:
             gone = [
                 (number, number + 1)
                 for first, end in ranges
-                # Nearly always a range is complete.
+                # Quick check first: ranges are nearly always complete.
                 if numbers.count(1, first, end) != end - first
                 for number in range(first, end)
                 if number >= len(numbers) or not numbers[number]
@@ -87,7 +87,7 @@ class RunArrivals:
 
 
 class Taking(asyncio.Protocol):
-    """Enough of HTTP for a sender that always gives a content-length."""
+    """Speaks enough HTTP for a sender that always gives a content-length."""
 
     # How long each answer takes, for all connections.
     slow_s = 0.0
@@ -142,7 +142,7 @@ class Taking(asyncio.Protocol):
 
 
 class Sink:
-    """A sink that runs elsewhere."""
+    """The client of a sink in another process."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -170,7 +170,7 @@ class Sink:
 
 @contextmanager
 def running_sink(host: str = "127.0.0.1") -> Iterator[Sink]:
-    """A sink in a process of its own, at an address that the deliverer can reach."""
+    """Run a sink as a separate process, at an address that delivery can reach."""
     process = subprocess.Popen(
         [sys.executable, "-m", "loadtests.sink", "--host", host], stdout=subprocess.PIPE
     )

@@ -1,7 +1,7 @@
-"""Judges a step: the objective was met, or broken, or the generator was too slow to know.
+"""Judges a step: the objective was met or broken, or the generator was too slow to measure it.
 
-A generator that was late itself has measured itself. Such a step is invalid, whatever it says of
-the server, and never becomes a rating.
+A generator that was late has measured only itself. Such a step is invalid, whatever its figures,
+and never becomes a rating.
 """
 
 from dataclasses import dataclass
@@ -9,38 +9,38 @@ from typing import Literal
 
 Word = Literal["met", "broken", "invalid"]
 
-# Times from due are wrong by as much as the generator is late: up to a fifth of the objective that
-# error does not decide anything.
+# Times from due are wrong by the generator's lateness, which does not matter up to a fifth of the
+# objective.
 LATE_SHARE_MAX = 0.2
-# Above it queues form in the generator (a gevent process at 6,000 requests/s and 98 ms late had
-# 97 %, at 4,000 and 3.8 ms late it had 80 %).
+# Above this share, queues form in the generator (a gevent process at 6,000 requests/s had 97 % and
+# was 98 ms late; at 4,000 requests/s it had 80 % and was 3.8 ms late).
 CPU_SHARE_MAX = 0.85
-# The server never saw requests that the generator did not even offer.
+# A step is invalid if the generator offered less than this share of the planned requests.
 OFFERED_SHARE_MIN = 0.99
-# A hundredth of fewer is nobody.
+# With fewer requests there is no 99th percentile.
 REQUESTS_MIN = 100
-# A constant backlog may seem to have grown by this many seconds of traffic in a step: one
-# micro-batch is on its way or is not.
+# A constant backlog may seem to grow by this many seconds of traffic in a step, depending on
+# whether a micro-batch is on its way at the end.
 BACKLOG_GROWTH_S_MAX = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """The objectives. Shares count offered requests; None sets no objective."""
+    """The objectives. Shares are of offered requests; None means no objective."""
 
     p99_ms: float = 100.0
     error_share: float = 0.001
     unsent_share: float = 0.0
-    # From due to the destination.
+    # Age on arrival at the destination, from due.
     age_p95_ms: float | None = None
     age_p99_ms: float | None = None
-    # How fast the backlog may grow, as a share of the rate.
+    # Allowed growth of the backlog, as a share of the rate.
     backlog_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """The results of a step. The plan wanted `planned` requests, and `offered` came."""
+    """The results of a step. The plan had `planned` requests, and the generator `offered` some."""
 
     planned: float
     offered: int
@@ -52,7 +52,7 @@ class StepFigures:
     age_p95_ms: float | None = None
     age_p99_ms: float | None = None
     backlog_share: float | None = None
-    # Acknowledged, and in none of delivered, waiting and dead.
+    # Acknowledged events that are neither delivered, waiting nor dead.
     unaccounted: int | None = None
 
 
@@ -84,12 +84,12 @@ def _why_invalid(slo: Slo, measured: StepFigures) -> list[str]:
     if measured.late_p99_ms > late_max_ms:
         reasons.append(
             f"the generator was late: p99 {measured.late_p99_ms:.1f} ms,"
-            f" {late_max_ms:.0f} ms at most at this objective"
+            f" at most {late_max_ms:.0f} ms are allowed for this objective"
         )
     if measured.cpu_share > CPU_SHARE_MAX:
         reasons.append(
             f"a process of the generator was busy for {measured.cpu_share:.0%} of the time,"
-            f" {CPU_SHARE_MAX:.0%} at most: give it more processes"
+            f" at most {CPU_SHARE_MAX:.0%} is allowed: give it more processes"
         )
     return reasons
 
@@ -102,7 +102,7 @@ def _why_broken(slo: Slo, measured: StepFigures) -> list[str]:
     if measured.failed / offered > slo.error_share:
         reasons.append(f"{measured.failed:,} of {measured.offered:,} requests failed")
     if measured.unsent / offered > slo.unsent_share:
-        reasons.append(f"{measured.unsent:,} requests found no room: too many unanswered")
+        reasons.append(f"{measured.unsent:,} requests were not sent: too many were unanswered")
     for name, promised, age in (
         ("p95", slo.age_p95_ms, measured.age_p95_ms),
         ("p99", slo.age_p99_ms, measured.age_p99_ms),
@@ -114,8 +114,8 @@ def _why_broken(slo: Slo, measured: StepFigures) -> list[str]:
         measured.backlog_share is None or measured.backlog_share > slo.backlog_share
     ):
         grows = measured.backlog_share
-        text = "is not known" if grows is None else f"grows by {grows:.1%} of the rate"
-        reasons.append(f"what waits {text}, {slo.backlog_share:.1%} at most")
+        text = "unknown" if grows is None else f"{grows:.1%} of the rate"
+        reasons.append(f"backlog growth: {text}, {slo.backlog_share:.1%} at most")
     if measured.unaccounted:
         reasons.append(f"{measured.unaccounted:,} acknowledged events are unaccounted for")
     return reasons

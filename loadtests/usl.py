@@ -1,8 +1,7 @@
 """Fits the universal scalability law (shared/scale/throughput.py) to ratings, with an interval.
 
-X(N) = lambda N / (1 + sigma (N - 1) + kappa N (N - 1)). N / X is linear in what is sought; that
-gives the first guess, from which Gauss and Newton's way goes on to the least squares of the
-throughput itself.
+X(N) = lambda N / (1 + sigma (N - 1) + kappa N (N - 1)). N / X is linear in the unknowns, which
+gives a first guess. From there the Gauss-Newton method finds the least squares of the throughput.
 """
 
 import math
@@ -15,35 +14,35 @@ from shared.scale.throughput import BEYOND_MAX, Usl
 Point = tuple[float, float]
 Row = tuple[float, float, float]
 
-# Three unknowns, and one more to see whether they fit.
+# Three unknowns, and one more point to check the fit.
 POINTS_MIN = 4
 _ROUNDS = 50
 _RESAMPLES = 200
 _TAIL = 0.025
-# Points of the curve that is drawn.
+# Points of the drawn curve.
 _CURVE = 40
 
 
 class FitError(ValueError):
-    """The law says nothing here; the sentence says why."""
+    """The law cannot be fitted; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     law: Usl
-    # In 95 of 100 cases each lies between these.
+    # Intervals of 95 % confidence.
     sigma: tuple[float, float]
     kappa: tuple[float, float]
-    # Workers, and the least and the most of their throughput, as far as the law may be asked.
+    # Numbers of workers, each with the lower and upper bound of its throughput.
     throughput: tuple[tuple[float, float, float], ...]
 
 
 def fit(points: Sequence[Point], *, by: Literal["share", "absolute"] = "share") -> Usl:
-    """Fit the law to points; `by`: errors count as shares of the measured rates, or as they are."""
+    """Fit the law to points; `by`: errors are relative to the measured rates, or absolute."""
     if len({workers for workers, _ in points}) < POINTS_MIN:
-        raise FitError(f"{POINTS_MIN} different counts of workers are needed, and more are better")
+        raise FitError(f"a fit needs {POINTS_MIN} different numbers of workers, and better more")
     weights = [1 / rate if by == "share" else 1.0 for _, rate in points]
-    # Scaling is never better than linear, so negative parameters become 0.
+    # Scaling is never better than linear, so negative parameters are set to 0.
     rest = _fitted(points, weights, (0, 1, 2))
     if min(rest) < 0:
         fits = (_fitted(points, weights, kept) for kept in ((0, 2), (0, 1), (0,)))
@@ -54,10 +53,10 @@ def fit(points: Sequence[Point], *, by: Literal["share", "absolute"] = "share") 
 
 
 def fit_between(points: Sequence[Point], roll: Callable[[], float]) -> Fit:
-    """Return the law and its range: each draw has other errors at the same counts."""
+    """Return the law and its intervals, from refits with resampled errors."""
     law = fit(points)
     shares = [rate / law.of(workers) for workers, rate in points]
-    # Three fitted unknowns absorb their part of the errors, so the rest is too small by as much.
+    # Three fitted unknowns absorb a part of the errors, so the remaining errors are scaled up.
     wider = math.sqrt(len(points) / max(1, len(points) - 3))
 
     def again() -> Usl:
@@ -79,7 +78,7 @@ def fit_between(points: Sequence[Point], roll: Callable[[], float]) -> Fit:
 
 
 def _middle(values: list[float]) -> tuple[float, float]:
-    """Without the tails."""
+    """Return the ends of the interval without the tails."""
     ordered = sorted(values)
     cut = int(_TAIL * len(ordered))
     return ordered[cut], ordered[-1 - cut]
@@ -90,9 +89,9 @@ def _row(workers: float) -> Row:
 
 
 def _fitted(points: Sequence[Point], weights: Sequence[float], kept: Sequence[int]) -> Row:
-    """The least squares of throughput over those unknowns that are kept; the others are 0."""
+    """Return the least-squares solution for the `kept` unknowns; the others are 0."""
     rows = [_row(workers) for workers, _ in points]
-    # N / X for each, and as much weight as its throughput has.
+    # N / X of each point, weighted like its throughput.
     sought = [workers / rate for workers, rate in points]
     scales = [
         weight * rate**2 / workers for (workers, rate), weight in zip(points, weights, strict=True)
@@ -107,7 +106,7 @@ def _fitted(points: Sequence[Point], weights: Sequence[float], kept: Sequence[in
             weight * workers / below**2
             for (workers, _), weight, below in zip(points, weights, denominators, strict=True)
         ]
-        # Where throughput is linear around the last guess, it is reached at these.
+        # The targets, with throughput linearised around the last guess.
         sought = [
             below + (workers / below - rate) * below**2 / workers
             for (workers, rate), below in zip(points, denominators, strict=True)
@@ -135,8 +134,8 @@ def _dot(row: Row, found: Row) -> float:
 def _solved(
     rows: Sequence[Row], sought: Sequence[float], scales: Sequence[float], kept: Sequence[int]
 ) -> Row:
-    """Weighted linear least squares by the normal equations, which are 3 by 3 at most."""
-    # Columns of like size: N (N - 1) is some ten thousand times the first.
+    """Solve weighted linear least squares by the normal equations, which are at most 3 by 3."""
+    # Scale the columns to similar size: N (N - 1) is some ten thousand times the first.
     sizes = [max(abs(row[column]) for row in rows) for column in kept]
     matrix = [
         [

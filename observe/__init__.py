@@ -1,1 +1,1 @@
-"""Lag and loss at every stage: what the log and the receipts prove about each event."""
+"""Measures lag and proves losses at every stage, from the log and the receipts."""

@@ -52,8 +52,8 @@ def main() -> None:
 
 
 async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
-    """Serve until SIGTERM or SIGINT; a part that dies takes the process with it."""
-    # Report a wrong key or cluster name at the start, also on an observer that stands by.
+    """Serve until SIGTERM or SIGINT; a part that dies ends the process."""
+    # Read them now, so that an observer reports a wrong one at its start, even if it stands by.
     _ = settings.signing_key, settings.cluster, settings.mail_server
     stop = _set_by_signals()
     metrics, health, kafka = ObserveMetrics(), Health(), settings.bootstrap_servers
@@ -193,7 +193,7 @@ async def _until_stopped(
         for part in parts:
             if part.done():
                 part.result()
-        # Another takes over at once, and does not wait until the lease is over.
+        # Hand over the lease: another observer takes over at once, without waiting for its end.
         stop.set()
         await taking_part
     finally:

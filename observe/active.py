@@ -1,7 +1,7 @@
-"""Has one of any number of observers, the holder of the lease, do the work that only one may do.
+"""Runs the work that only one observer may do, in the observer that holds the lease.
 
-The others show what they see, and stand by (ADR 0058). Kafka refuses the writes of an observer that
-has lost the lease and does not know it yet (`observe/audit/kafka.py`).
+The others show their own figures, and stand by (ADR 0058). Kafka refuses the writes of an observer
+that has lost the lease without knowing it yet (`observe/audit/kafka.py`).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from shared.runtime.kafka.leases.member import LeaseMember
 
 
 class ActiveObserver:
-    """Does each `work`, which goes on until it is cancelled, while the lease is ours."""
+    """Runs each `work` while the lease is ours, and then cancels it."""
 
     def __init__(
         self, bootstrap_servers: str, *work: Callable[[], Awaitable[object]], lease_s: float
@@ -22,7 +22,7 @@ class ActiveObserver:
             bootstrap_servers, lease_group("observe"), self, slot_count=1, session_s=lease_s
         )
         self._working: asyncio.Task[None] | None = None
-        # Dropped work may still be ending when the lease comes back.
+        # Cancelled work may still be ending when the lease returns.
         self._one_at_a_time = asyncio.Lock()
         self._tasks = asyncio.TaskGroup()
 
@@ -31,7 +31,7 @@ class ActiveObserver:
         return self._member.is_told and not self._member.held
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Take part until `stop` is set, then hand over; an error of the work ends this, too."""
+        """Take part until `stop` is set, then hand over; raise an error of the work."""
         try:
             async with self._tasks:
                 await self._member.run(stop)

@@ -1,4 +1,4 @@
-"""The books as a page of JSON on observe's metrics port, and how it is read."""
+"""The books as a JSON page on observe's metrics port, with its writer and its reader."""
 
 from collections.abc import Iterable
 
@@ -19,12 +19,12 @@ class BooksRow(Struct, frozen=True):
     stream: str
     destination: str | None
     balance: Balance
-    # The verdict, and why it is not OK; None without a judgement.
+    # None if there is no verdict.
     verdict: StreamVerdict | None = None
     reason: str = ""
-    # 0 if it still exists.
+    # 0: it still exists.
     removed_at_ms: int = 0
-    # Windows or keys that a pipeline keeps, and their bytes; None if it keeps nothing.
+    # Windows or keys that a pipeline keeps, and their bytes; None if it keeps no state.
     kept: int | None = None
     kept_bytes: int = 0
 
@@ -32,15 +32,15 @@ class BooksRow(Struct, frozen=True):
 class BooksPage(Struct, frozen=True):
     """The books of every stream and destination at a moment."""
 
-    # The Kafka they are of.
+    # The bootstrap servers of the Kafka that they describe.
     kafka: str
     at_ms: int
-    # Why they may be old or incomplete; empty if they are neither.
+    # Why they may be old or incomplete; otherwise empty.
     problem: str
     rows: list[BooksRow]
-    # The audit's own trouble; empty if all is well, or nobody asked it.
+    # The audit's own trouble; empty if all is well, or if there is no audit.
     audit: str = ""
-    # By stream, for streams that have any: events put back into it, counted in its rows too.
+    # By stream: its restored events, which its rows also count.
     restored: dict[str, RestoredView] = {}
 
     def to_json(self) -> bytes:
@@ -52,7 +52,7 @@ class BooksPage(Struct, frozen=True):
 
 
 def books_page(overview: Overview, *, kafka: str) -> BooksPage:
-    """What the sampler last knew."""
+    """Return the books in an overview."""
     rows = []
     for stream in overview.streams:
         rows += [
@@ -72,7 +72,7 @@ def books_page(overview: Overview, *, kafka: str) -> BooksPage:
 
 
 def unwanted(stream: str, acked: int, removed: Iterable[RemovedView]) -> BooksRow:
-    """The books of a stream without a destination: events that none has read are queued."""
+    """Return the books of a stream without a destination: events that none has read are queued."""
     had = max((gone.balance.acked for gone in removed if gone.stream == stream), default=0)
     rest = max(0, acked - had)
     return BooksRow(stream, None, Balance(acked=rest, queued=rest))

@@ -1,4 +1,4 @@
-"""Turns the overview into metrics, which Prometheus and the alerts see."""
+"""Turns the overview into metrics for Prometheus and the alerts."""
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -14,7 +14,7 @@ from shared.proof.overview import (
 )
 from shared.runtime.metrics import Metrics
 
-# A metric with its labels; and its value.
+# A metric with its labels, and its value.
 Sample: TypeAlias = tuple[Any, ...]
 Value: TypeAlias = tuple[Sample, float]
 
@@ -22,7 +22,7 @@ CAUSES = ("parked", "rate-limited", "breaker open", "failed attempt")
 
 
 class ObserveMetrics(Metrics):
-    """Shows each overview. An unknown figure has no value, rather than one that looks well."""
+    """Shows each overview; an unknown figure has no value, instead of one that looks healthy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,10 +35,10 @@ class ObserveMetrics(Metrics):
         self.gauge(m.OBSERVE_AUDIT_RUN_SECONDS).set(overview.audit.last_run_took_s)
         self.gauge(m.OBSERVE_UNREADABLE_RECORDS).set(overview.audit.unreadable_count)
         self.gauge(m.OBSERVE_LEASE_UP).set(int(not overview.audit.is_elsewhere))
-        # Values that two observers showed would count twice.
+        # Only the active observer shows values: Prometheus would count those of two twice.
         values = {} if overview.audit.is_elsewhere else dict(_values(overview))
-        # Changed in place: figures that stay must be there whenever somebody looks. Streams and
-        # destinations that are gone leave no figures behind, nor alarms.
+        # Changed in place, so that a scrape always finds the figures that remain. Streams and
+        # destinations that are gone leave neither figures nor alerts behind.
         for metric, *labels in self._present - values.keys():
             self.gauge(metric).remove(*labels)
         for (metric, *labels), value in values.items():

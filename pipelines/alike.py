@@ -8,7 +8,7 @@ _PART_OF_A_NUMBER = 1e-9
 
 
 def is_alike(one: Any, other: Any) -> bool:
-    """Compare as JSON, where a member that is null is as good as none."""
+    """Compare as JSON; a null member equals a missing one."""
     if isinstance(one, dict) and isinstance(other, dict):
         names = {name for each in (one, other) for name, value in each.items() if value is not None}
         return all(is_alike(one.get(name), other.get(name)) for name in names)

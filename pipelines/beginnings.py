@@ -29,7 +29,7 @@ log = structlog.get_logger()
 _TELL_AGAIN_S = 3_600.0
 # Events of each Kafka partition in a job whose rows are all stored in one transaction.
 _ONCE_EVENTS_MAX = 2_500
-# The wait before a read that failed for want of Kafka is tried again.
+# The wait before a read that failed without Kafka is tried again.
 _AGAIN_S = 1.0
 
 
@@ -44,12 +44,12 @@ class Entrance:
     writers: SlotWriters
     sinks: Mapping[str, SinkKind]
     earlier: ArchiveReads
-    # Takes a pipeline's name, the next a lane's: things change while Kafka is asked.
+    # `is_ours` takes a pipeline's name, `is_running` a lane's: both may change while Kafka answers.
     is_ours: Callable[[str], bool]
     is_running: Callable[[str], bool]
     # The generation that a pipeline is to replace; 0: none.
     before: Callable[[Pipeline], int]
-    # Takes the pipeline that cannot go on, and the reason.
+    # Takes the pipeline that cannot continue, and the reason.
     refuse: Callable[[Pipeline, str], None]
     # When each position was last stored.
     _told_s: dict[str, float] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Entrance:
             del self._reading[lane_id]
 
     async def _enter(self, lane_id: str, pipeline: Pipeline) -> None:
-        """Resume where its group says, and start new partitions where its document says."""
+        """Resume at the group's positions; start new partitions as the document says."""
         missing = self._missing(lane_id, pipeline)
         if not missing or not self.is_ours(pipeline.name):
             return
@@ -126,13 +126,13 @@ class Entrance:
                 return
             kept = stand.kept if stand else None
             if is_new and stand and stand.position:
-                # Kafka forgets a group that was not written for a week; or somebody has deleted it.
+                # Kafka has forgotten the group after a week without commits, or it was deleted.
                 reaches = await self._as_kept(reaches, stand.position)
                 is_new = False
-                log.warning("lane.position_lost", lane=lane_id, goes_on="where what it keeps ends")
+                log.warning("lane.position_lost", lane=lane_id, goes_on="from its kept state")
         reaches, borders = await self.earlier.begin(pipeline, reaches, is_new=is_new)
         await writer.store([], {lane_group(lane_id): reaches}, _begun(pipeline, kept, reaches))
-        # If the slot was lost and regained meanwhile, others may have gone on with the lane.
+        # If the slot was lost and regained meanwhile, others may have moved the lane.
         if self.writers.of(pipeline.name) is writer and self.is_running(lane_id):
             most = _ONCE_EVENTS_MAX if pipeline.dedupe else self.settings.micro_batch_events_max
             keeps = 0 if kept is None else most
@@ -144,7 +144,7 @@ class Entrance:
                 self.keepers.by_lane[lane_id] = LaneState(pipeline.tenant, kept)
                 lane = self.book.lanes[lane_id]
                 lane.closes_at_ms = kept.closes_at_ms
-                # Read nothing before it is known how far the replaced pipeline has come.
+                # Read nothing until the position of the replaced pipeline is known.
                 lane.limits = {} if kept.head.is_quiet else None
             self._told_s[lane_id] = time.monotonic()
             log.info("lane.started", lane=lane_id)
@@ -167,7 +167,7 @@ class Entrance:
 def _begun(
     pipeline: Pipeline, kept: Kept | None, found: Mapping[KafkaPartition, Reach]
 ) -> list[Stored]:
-    """Return records that say, with the first position, which window the kept state is of."""
+    """Return the records to store with the first position: the state's head, and its position."""
     if kept is None or pipeline.kept_spec is None:
         return []
     position = {where: reach.at for where, reach in found.items()}
@@ -188,9 +188,9 @@ async def begins(
     start: Start,
     places: Collection[KafkaPartition],
 ) -> Beginning:
-    """Return where the lane begins, as far as Kafka says.
+    """Return the lane's positions as Kafka has them; without any, those where it starts.
 
-    Call it once nobody else writes the position: then the word of its group is final.
+    Call it once nobody else writes the position: only then is the group's answer final.
     """
     positions = FencedPositions(bootstrap_servers, lane_group(lane_id))
     try:
@@ -221,6 +221,6 @@ async def _firsts(log: LogClient, start: Start, places: Collection[KafkaPartitio
 
 
 def _within(reach: Reach, end: int) -> Reach:
-    """Clamp to the log, which may have lost its end; later records there are new."""
+    """Clamp to the log, which may have lost its end; records written there later are new."""
     at = min(reach.at, end)
     return Reach(at, max(at, min(reach.until, end)))

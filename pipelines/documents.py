@@ -19,7 +19,7 @@ class EndedExecutors(NamedTuple):
 
 @dataclass(slots=True)
 class Documents:
-    """The documents by title: a pipeline that is being built has another than the one that runs."""
+    """The documents by title; a replacement that is being built has a title of its own."""
 
     ours: dict[str, Pipeline] = field(default_factory=dict)
     # For each title, the last document that was not refused, until its successor is judged.
@@ -27,7 +27,7 @@ class Documents:
     states: dict[str, PipelineState] = field(default_factory=dict)
     # Titles whose states are not yet written to Kafka.
     untold: set[str] = field(default_factory=set)
-    # Executors that pipelines have ended here; and before, as reported by earlier processes.
+    # Executors that pipelines have ended in this process, and in earlier ones, by their reports.
     ended: dict[str, EndedExecutors] = field(default_factory=dict)
     ended_before: Callable[[str], EndedExecutors] = lambda _: EndedExecutors()
 
@@ -45,7 +45,7 @@ class Documents:
         return new
 
     def judge_again(self, names: Iterable[str]) -> None:
-        """Forget the judgement of these documents, which does not hold any more."""
+        """Forget the judgements of these documents, which no longer hold."""
         for name in names:
             self.states.pop(name, None)
 
@@ -66,14 +66,14 @@ class Documents:
         return True
 
     def held_up(self, name: str, why: str, *, now_ms: int) -> None:
-        """Note why a running pipeline cannot go on; an empty `why` means that it can again."""
+        """Note why a running pipeline cannot continue; an empty `why` means that it can again."""
         known = self.states.get(name)
         if known is not None and known.standing in {"running", "replacing"} and known.why != why:
             self.states[name] = replace(known, why=why, at_ms=now_ms)
             self.untold.add(name)
 
     def ended_executor(self, title: str, why: str, *, now_ms: int) -> None:
-        """Count an executor that the pipeline has ended while nothing else was at work in it."""
+        """Count an executor that ended while only this pipeline was at work in it."""
         if (known := self.states.get(title)) is not None:
             self.ended[title] = EndedExecutors(self._ended(title).times + 1, now_ms)
             self._say(self.ours[title], replace(known, why=why, at_ms=now_ms))
@@ -85,7 +85,7 @@ class Documents:
             self._say(self.ours[title], state)
 
     def noted(self, title: str, note: str, *, now_ms: int) -> None:
-        """Note which events it reads from an archive; an empty note means none."""
+        """Note which events the pipeline reads from an archive; an empty note means none."""
         known = self.states.get(title)
         if known is not None and known.note != note:
             self._say(self.ours[title], replace(known, note=note, at_ms=now_ms))
@@ -93,7 +93,7 @@ class Documents:
     def built(
         self, title: str, behind: int | None, *, now_ms: int, has_caught_up: bool = False
     ) -> None:
-        """Set how many events it is behind its predecessor; None once it has taken its place."""
+        """Set how many events a replacement is behind; None once it has taken over."""
         standing: Standing = "running" if behind is None else "replacing"
         known = self.states.get(title)
         if known is not None and known.standing in {"running", "replacing"}:
@@ -102,7 +102,7 @@ class Documents:
                 self._say(self.ours[title], replace(state, at_ms=now_ms))
 
     def keeps(self, title: str, kept: int, kept_bytes: int, *, now_ms: int) -> None:
-        """Set how many windows or keys it keeps."""
+        """Set how many windows or keys the pipeline keeps, and their bytes."""
         known = self.states.get(title)
         if known is not None and (known.kept, known.kept_bytes) != (kept, kept_bytes):
             state = replace(known, kept=kept, kept_bytes=kept_bytes, at_ms=now_ms)

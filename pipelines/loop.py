@@ -1,8 +1,8 @@
-"""Runs pipelines: looks for new events in their streams, and has Spark work on them.
+"""Runs pipelines: looks for new events in their streams, and has Spark process them.
 
 A pipeline is a position for each Kafka partition of its stream, in the consumer group of its lane.
-A job's ranges are stored there before it starts. When all that it wrote is in Kafka, receipts
-and the position are stored together, by the one writer of the pipeline's slot (ADR 0077).
+A job's ranges are stored there before it starts. When all its rows are in Kafka, the only writer
+of the pipeline's slot stores receipts and position together (ADR 0077).
 """
 
 import asyncio
@@ -57,8 +57,8 @@ log = structlog.get_logger()
 
 # How often to look while nothing runs.
 _IDLE_LOOK_S = 0.5
-# The first wait before a document is judged, or a pipeline entered, again after Spark or Kafka was
-# missing; each further judgement waits for twice as long, up to a minute.
+# The first wait before judging a document or entering a pipeline again, after Spark or Kafka was
+# unavailable. The wait for a judgement doubles each time, up to a minute.
 _AGAIN_S, _AGAIN_S_MAX = 1.0, 60.0
 
 
@@ -128,7 +128,7 @@ class PipelineLoop:
         # The jobs under way, with the names of their pipelines.
         self._jobs: dict[asyncio.Task[None], frozenset[str]] = {}
         self._beside: set[asyncio.Task[None]] = set()
-        # Slots that we are to give up: nothing new is planned for them. Others may have `_gone`.
+        # Slots to give up: nothing new is planned for them. Others may own those in `_gone`.
         self._leaving: frozenset[int] = frozenset()
         self._gone: frozenset[int] = frozenset()
         self._look_s = 0.0
@@ -150,7 +150,7 @@ class PipelineLoop:
         )
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
-        """Run until `stop` is set; the member then brings work under way to its end."""
+        """Run until `stop` is set; the lease member then finishes the work under way."""
         while not stop.is_set():
             if self.config.configuration is not self._seen:
                 self._take()
@@ -170,7 +170,7 @@ class PipelineLoop:
         self._take()
 
     async def finish(self, slots: frozenset[int]) -> None:
-        """Bring work under way to its end, and start nothing more."""
+        """Finish the work under way, and start nothing new."""
         self._leaving |= slots
         if jobs := [job for job, names in self._jobs.items() if slots & self._slots_of(names)]:
             await asyncio.wait(jobs)
@@ -183,7 +183,7 @@ class PipelineLoop:
         self._take()
         for writer in self.writers.drop(slots):
             self._spawn(writer.close())
-        # The member lets go of them in this moment.
+        # The member releases these slots right after this call.
         asyncio.get_running_loop().call_soon(self._let_go_of, slots)
 
     def _let_go_of(self, slots: frozenset[int]) -> None:
@@ -192,7 +192,7 @@ class PipelineLoop:
         self._take()
 
     async def drain(self) -> None:
-        """Cut off jobs that have not come to their end."""
+        """Cancel the jobs that have not ended."""
         if self._jobs and self.spark.session is not None:
             log.info("service.cut_off", jobs=len(self._jobs))
             self.spark.session.sparkContext.cancelAllJobs()
@@ -222,7 +222,7 @@ class PipelineLoop:
         return slot if slot in self.member.held - self._gone else None
 
     def _take(self) -> None:
-        """Run what is configured and ours, and nothing else."""
+        """Run the configured pipelines that are ours, and no others."""
         self._seen = configuration = self.config.configuration
         ours = [
             pipeline
@@ -263,19 +263,19 @@ class PipelineLoop:
             del self.keepers.by_lane[lane_id]
         for lane_id, keeper in list(self.keepers.by_lane.items()):
             if keeper.kept.head.shape != running[lane_id].kept_shape:
-                # Reading the kept state again finds out what is wrong with it.
+                # Reading the kept state again will find the fault.
                 self.book.leave(lane_id)
                 del self.keepers.by_lane[lane_id]
 
     async def _judge(self, pipeline: Pipeline) -> None:
-        """Ask until there is an answer; start Spark meanwhile, which runs a good document."""
+        """Ask until there is an answer; start Spark meanwhile, for an accepted document."""
         refusal, again_s = None, _AGAIN_S
         while self.documents.ours.get(pipeline.title) == pipeline:
             try:
                 may = granted(pipeline.tenant, self.config.configuration)
                 judging = self.judge.judge(pipeline, may)
                 refusal, _ = await asyncio.gather(judging, self.spark.get())
-            except Exception as error:  # noqa: BLE001 - it says nothing of the document
+            except Exception as error:  # noqa: BLE001 - not the document's fault
                 log.warning("pipeline.not_judged", pipeline=pipeline.name, error=short(error))
                 await asyncio.sleep(again_s)
                 again_s = min(2 * again_s, _AGAIN_S_MAX)
@@ -307,7 +307,7 @@ class PipelineLoop:
                     [where for top in topics for where in self.log.partitions(top)]
                 )
                 await self.losses.look(running, self.book.see_ends(ends, asked_ms))
-            # Wait for each to end: a request repeated while one is under way is written twice.
+            # Wait for each to end: repeating a request under way would write it twice.
             entering = [*self.entrance.entering(running), self._tell_states()]
             for error in await asyncio.gather(*entering, return_exceptions=True):
                 if error is not None:
@@ -321,7 +321,7 @@ class PipelineLoop:
             self._look_s = time.monotonic() + _AGAIN_S
 
     def _refuse(self, pipeline: Pipeline, why: str) -> None:
-        """Refuse a pipeline that cannot go on with its kept state."""
+        """Refuse a pipeline that cannot continue with its kept state."""
         index = next(at for at, step in enumerate(pipeline.steps) if isinstance(step, Keeping))
         pointer = f"/steps/{index}"
         if self.documents.judged(pipeline, why=why, pointer=pointer, now_ms=now_ms()):
@@ -390,7 +390,7 @@ class PipelineLoop:
                 await self.runner.run(job, work)
         finally:
             self.book.over(job)
-            # The pipelines of this job have waited for its end.
+            # The pipelines of this job were waiting for its end.
             self._look_s = 0.0
             self._wake.set()
 

@@ -19,7 +19,7 @@ _TOO_DEEP = f"it is nested deeper than {_DEPTH_MAX} levels"
 # With more nested brackets, Spark's parser or pyspark runs out of stack.
 BRACKETS_MAX = 64
 _OF_TYPES = "<({[", ">)}]"
-# The types that JSON has a form for; a decimal is named with its digits.
+# The types that can be written as JSON; the name of a decimal includes its digits.
 _LEAVES = frozenset(
     {
         *("string", "boolean", "byte", "short", "integer", "long", "float", "double", "binary"),
@@ -29,7 +29,7 @@ _LEAVES = frozenset(
 
 
 def members_of(schema: str) -> StructType:
-    """Return the members that a schema names; raise ConfigError if it is none."""
+    """Return the members that a schema names; raise ConfigError if it is not a schema."""
     if depth_of(schema, *_OF_TYPES) > BRACKETS_MAX:
         raise ConfigError("schema", _TOO_DEEP)
     try:
@@ -41,7 +41,7 @@ def members_of(schema: str) -> StructType:
     listed = json.loads(members.json())
     wrong = next(_wrong(listed, "", 0, is_written=True), None)
     if wrong is None and (count := len(list(_fields(listed)))) > FIELDS_MAX:
-        wrong = f"it has {count} members, and {FIELDS_MAX} are the most"
+        wrong = f"it has {count} members; at most {FIELDS_MAX} are allowed"
     if wrong is not None:
         raise ConfigError("schema", wrong)
     return members
@@ -68,13 +68,13 @@ def _names(schema: str) -> tuple[str, ...]:
 
 
 def check_type(text: str) -> None:
-    """Raise ConfigError if the text is not one type that a member may have."""
+    """Raise ConfigError unless the text is a type that a member may have."""
     if depth_of(text, *_OF_TYPES) > BRACKETS_MAX:
         raise ConfigError("", _TOO_DEEP)
     try:
         kind = DataType.fromDDL(text)
     except ParseException as error:
-        raise ConfigError("", f"it is no type: {first_line(error)}") from None
+        raise ConfigError("", f"it is not a type: {first_line(error)}") from None
     wrong = next(_wrong(json.loads(kind.json()), "", 1, is_written=True), None)
     if wrong is not None:
         raise ConfigError("", wrong)
@@ -86,18 +86,18 @@ def wrong_type(kind: DataType) -> str | None:
 
 
 def is_type(name: str) -> bool:
-    """Whether it is Spark's name of a type of one value that a member may have."""
+    """Whether this is Spark's name of a scalar type that a member may have."""
     return name in _LEAVES or name.startswith("decimal(")
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of Spark's message, without the text that it shows below."""
+    """The first line of Spark's message, without its error class and SQLSTATE."""
     line = str(error).strip().split("\n")[0]
     return line.split("] ", 1)[-1].split(" SQLSTATE:")[0]
 
 
 def depth_of(text: str, opening: str, closing: str) -> int:
-    """The depth of nested brackets, wherever they are."""
+    """The greatest depth of nested brackets."""
     return max(accumulate((char in opening) - (char in closing) for char in text), default=0)
 
 
@@ -117,13 +117,13 @@ def _inner(kind: Any) -> Iterator[dict[str, Any]]:
 
 
 def _wrong(kind: Any, at: str, depth: int, *, is_written: bool) -> Iterator[str]:
-    """Say which types no member can have; `is_written`: people wrote them, not Spark."""
+    """Yield what is wrong with a type; `is_written`: people wrote it, not Spark."""
     named = f"{at}: " if at else ""
     if depth > _DEPTH_MAX:
         yield f"{named}{_TOO_DEEP}"
     elif isinstance(kind, str):
         if not is_type(kind):
-            yield f"{named}{kind} is no type of a member"
+            yield f"{named}a member cannot have the type {kind}"
     elif kind["type"] == "struct":
         for field in kind["fields"]:
             named_at = f"{at}.{field['name']}".lstrip(".")
@@ -132,20 +132,20 @@ def _wrong(kind: Any, at: str, depth: int, *, is_written: bool) -> Iterator[str]
             yield from _wrong(field["type"], named_at, depth + 1, is_written=is_written)
         names = [field["name"] for field in kind["fields"]]
         if len(names) != len(set(names)):
-            yield f"{named}a name is there twice"
+            yield f"{named}two members have the same name"
     elif kind["type"] == "array":
         yield from _wrong(kind["elementType"], at, depth + 1, is_written=is_written)
     elif kind["type"] == "map" and kind["keyType"] == "string":
         yield from _wrong(kind["valueType"], at, depth + 1, is_written=is_written)
     else:
-        yield f"{named}{kind['type']} is no type of a member; the names of a map are STRING"
+        yield f"{named}a member cannot have the type {kind['type']}; the keys of a map are STRING"
 
 
 def _wrong_words(field: dict[str, Any], at: str, depth: int) -> Iterator[str]:
     if depth == 0 and (field["name"] == FACTS or field["name"].startswith(f"{FACTS}:")):
-        yield f"{at}: {FACTS} is the column that holds what Hifi knows of an event"
+        yield f"{at}: {FACTS} is the column with Hifi's own facts about an event"
     if not field["nullable"]:
-        yield f'{at}: NOT NULL is not kept; a step can say where: "{at} IS NOT NULL"'
+        yield f'{at}: NOT NULL is not enforced; filter in a step, where: "{at} IS NOT NULL"'
     if set(field["metadata"]) - {"comment"}:
         # Spark would compute a default for each event that has no such member.
-        yield f"{at}: a member has a name and a type, and no default, collation or formula"
+        yield f"{at}: a member has only a name and a type: no default, collation or formula"

@@ -44,5 +44,5 @@ class PipelineMetrics(LaneMetrics):
         kept = (names.PIPELINES_KEPT, names.PIPELINES_KEPT_BYTES)
         for metric in (self.up, self.stalled_s, self.progress_age_s, *kept):
             gauge = self.gauge(metric)
-            if (pipeline,) in gauge._metrics:  # noqa: SLF001 - it has no other way to ask
+            if (pipeline,) in gauge._metrics:  # noqa: SLF001 - there is no public way to ask
                 gauge.remove(pipeline)

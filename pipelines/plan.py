@@ -1,8 +1,8 @@
 """Makes a Spark plan of a pipeline: the only way from records of its stream to rows for Kafka.
 
-Every event takes each step: one that is filtered out or cannot be read carries its fate along and
-leaves as a row too, so that all are accounted for. Nothing here shuffles, so the rows of an event
-stay together, in the order of its stream.
+Every event passes every step. One that is filtered out or unreadable carries its fate with it and
+also becomes a row, so that all events are accounted for. Nothing here shuffles, so the rows of an
+event stay together, in the order of its stream.
 """
 
 from collections.abc import Mapping
@@ -77,7 +77,7 @@ BY_PIPELINE = "by_pipeline"
 NO_ROW_KEY = "no_row_key"
 
 _HEADERS = "headers array<struct<key: string, value: binary>>"
-# The input of a plan: the columns that it needs of Spark's Kafka source.
+# The input of a plan: the columns that it needs from Spark's Kafka source.
 RECORDS = (
     "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary,"
     f" {_HEADERS}"
@@ -94,7 +94,7 @@ _READING = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
     "allowNonNumericNumbers": "false",
-    # Otherwise a text could hide parts that are checked before it is parsed.
+    # With single quotes, a text could hide parts from the checks before parsing.
     "allowSingleQuotes": "false",
 }
 # A trace has 55 characters; a longer one is a mistake and is not passed on.
@@ -117,7 +117,7 @@ def planned(
 ) -> DataFrame:
     """Return the rows made of records: columns as in ROWS, at least one row for each record.
 
-    Events that go to one of these streams are placed by their shard.
+    `streams` are the target streams that place events by shard.
     """
     rows = opened(pipeline, records)
     for step in pipeline.steps:
@@ -129,13 +129,13 @@ def planned(
 
 
 def check_closed(rows: DataFrame) -> None:
-    """Refuse expressions that hold a statement, for callers that have not judged them."""
+    """Refuse expressions that contain a statement, for callers that have not judged them."""
     if not rows._jdf.queryExecution().analyzed().subqueriesAll().isEmpty():  # noqa: SLF001 - no other way
-        raise ValueError("there is a statement within an expression")
+        raise ValueError("an expression contains a statement")
 
 
 def opened(pipeline: Pipeline, records: DataFrame) -> DataFrame:
-    """Return the events as they come: their members, and the facts that Hifi adds."""
+    """Return the events as they arrive: their members, and the facts that Hifi adds."""
     kept = {name: F.col(name) for name in ("topic", "partition", "offset", "key", "headers")}
     if pipeline.sink is not None:
         kept |= {"raw": F.col("value"), "time_ms": F.unix_millis("timestamp")}
@@ -366,7 +366,7 @@ def _topic(output: Output, targets: _Targets) -> str | None:
 
 
 def headers_of(pipeline: Pipeline, nth: Column) -> Column:
-    """The headers of an event that was made, in the order in which all are written."""
+    """The headers of a derived event, in the order in which Hifi writes headers."""
     place = (ours("topic"), ours("partition"), ours("offset"))
     event_id = made_id(pipeline, nth)
     for to, output in enumerate(pipeline.to):
@@ -384,7 +384,7 @@ def headers_of(pipeline: Pipeline, nth: Column) -> Column:
         pair(VIA, via),
         *([pair(TABLE, ours("used"))] if pipeline.tables_from else []),
     ]
-    # `array_compact` would be one array, but nothing in it would be compiled.
+    # `array_compact` would need one array only, but Spark would not compile its elements.
     traced = F.array(*before, pair(TRACEPARENT, trace), *behind)
     return F.when(trace.isNotNull(), traced).otherwise(F.array(*before, *behind))
 
@@ -396,5 +396,5 @@ def _kept(rows: DataFrame) -> list[Column]:
 
 
 def with_fate(rows: DataFrame, is_so: Column, fate: str) -> DataFrame:
-    # Each decision is a named column, so that Spark makes one projection of several such steps.
+    # Each decision is a named column, so that Spark merges several such steps into one projection.
     return rows.withColumn(f"{OURS}fate", F.coalesce(ours("fate"), F.when(is_so, fate)))

@@ -36,10 +36,10 @@ _ENDS_WITHIN_S = 5.0
 
 
 def run_pipelines(settings: PipelinesSettings) -> None:
-    """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
+    """Run until SIGTERM or SIGINT, then drain. A wrong setting ends it with one sentence."""
     metrics = PipelineMetrics()
     with lane_process("pipelines", settings, metrics) as health:
-        # A mistake in the name of a cluster shows at the start.
+        # A wrong cluster name fails here, at the start.
         session = settings.session(
             "pipelines",
             worker_daemon="pipelines.worker_daemon",
@@ -77,9 +77,9 @@ async def _run(
         loop.documents.ended_before = lambda title: remembered(ended.value, title)
         log.info("service.started", metrics_port=settings.metrics_port)
         pulse = Pulse()
-        health.must_turn("what plans the pipelines", pulse, within_s=_LOOP_WITHIN_S)
+        health.must_turn("the loop that plans pipelines", pulse, within_s=_LOOP_WITHIN_S)
         former = settings.home / "lease.json"
-        # This folder's last process has ended: nobody need wait until Kafka takes it for dead.
+        # This folder's last process has ended: leave for it, so that nobody waits for its timeout.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:
@@ -115,7 +115,7 @@ def _trials(loop: PipelineLoop, servers: str) -> Trials:
 
 
 def _places(spark: SparkOnDemand, loop: PipelineLoop) -> PlaceWatch:
-    """Make the watch for tasks that occupy places of the executor and do not free them."""
+    """Make the watch for tasks that never free their places in the executor."""
     return PlaceWatch(
         spark,
         HeldPlaces(loop.settings.slots),
@@ -128,7 +128,7 @@ def _places(spark: SparkOnDemand, loop: PipelineLoop) -> PlaceWatch:
 
 
 async def _watch(spark: SparkOnDemand, health: Health) -> None:
-    """Once there is Spark, keep this process alive only as long as Spark answers."""
+    """Once Spark is up, keep this process alive only as long as Spark answers."""
     await spark.is_up.wait()
     answers = Pulse()
     health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)

@@ -1,4 +1,4 @@
-"""Starts Spark when the first pipeline asks for it: until then this is a process without a JVM."""
+"""Starts Spark when the first pipeline asks for it: until then the process has no JVM."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from pipelines.judging.sandbox import lock
 from shared.runtime.spark.own_executor import executors_of
 from shared.runtime.spark.session import SparkSettings, running_spark
 
-# A cluster may have no executor to give.
+# A cluster may have no free executor.
 _EXECUTOR_S_MAX, _LOOK_S = 30.0, 0.2
 
 
@@ -44,7 +44,7 @@ class SparkOnDemand:
         context = (await self.get()).sparkContext
         with suppress(TimeoutError):
             async with asyncio.timeout(_EXECUTOR_S_MAX):
-                # Spark does not say when.
+                # Spark has no event to wait for.
                 while not await asyncio.to_thread(executors_of, context):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_S)
 
@@ -54,7 +54,7 @@ class SparkOnDemand:
         return session
 
     async def close(self) -> None:
-        """End it, if it was started."""
+        """End the session, if it was started."""
         async with self._starting:
             self.session = None
             await asyncio.get_running_loop().run_in_executor(self._thread, self._held.close)

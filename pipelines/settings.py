@@ -33,18 +33,18 @@ class PipelinesSettings(LaneProcessSettings, SecretSettings):
     time_box_s: float = Field(default=5.0, gt=0)
     # The most events of each Kafka partition in a job that one pipeline has to itself.
     micro_batch_events_max: int = Field(default=50_000, ge=1)
-    # A job that takes longer is cut off: something in it cannot be worked on.
+    # A job that takes longer is cancelled: some event in it cannot be processed.
     job_s_max: float = Field(default=60.0, gt=0)
     # The same for a job that writes outside Kafka, where targets may be slow: such a target counts
     # as away, and the job is tried again.
     sink_job_s_max: float = Field(default=300.0, gt=0)
-    # Such jobs at the same time, each with at most two tasks; jobs of pipelines that have just
-    # failed may take half of them.
+    # The most such jobs at the same time, each with at most two tasks; jobs of pipelines that have
+    # just failed may take half of these places.
     sink_jobs_max: int = Field(default=4, ge=2)
-    # Own jobs at the same time, for pipelines that are far behind, fail or are slow.
+    # The most own jobs at the same time, for pipelines that are far behind, fail or are slow.
     own_jobs_max: int = Field(default=4, ge=1)
-    # How long an archive waits for more events before it makes an object of those there are, and
-    # the number of events of one Kafka partition that do not wait.
+    # How long an archive gathers events for its next objects, and the number of events of one Kafka
+    # partition at which it stops waiting.
     archive_every_s: float = Field(default=60.0, ge=0)
     archive_events_max: int = Field(default=200_000, ge=1)
     # The file that names the stores; and the folder of those stores that are folders.
@@ -55,7 +55,7 @@ class PipelinesSettings(LaneProcessSettings, SecretSettings):
     allow_private: bool = False
     # Where SQLite files are, in a folder for each tenant. Without it, nobody may have any.
     sqlite_folder: Path | None = None
-    # How often the ends of the streams are asked for: this adds to each event's delay.
+    # The time between two looks at the ends of the streams: it adds to each event's delay.
     look_s: float = Field(default=0.1, gt=0)
 
     @property
@@ -66,9 +66,9 @@ class PipelinesSettings(LaneProcessSettings, SecretSettings):
             return None
         # Spark's own source and sink read and write Kafka, in Java.
         for_java = {JAAS_VARIABLE: access.jaas} if access.is_named else {}
-        # Tasks that follow tables there enter Kafka as well.
+        # Tasks that follow tables on the cluster connect to Kafka as well.
         words, files = access.for_another_process()
-        # Sinks open their secrets where they run.
+        # Sinks unseal their secrets where they run.
         words = {**words, "HIFI_SECRET_KEYS": self.secret_keys}
         return replace(
             cluster, told=words, files=files, told_java=for_java, executors=self.spark_executors

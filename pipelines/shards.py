@@ -31,7 +31,7 @@ def partition_at(partitioning: Partitioning, value: Column) -> Column:
     """The Kafka partition of an event with these bytes; null if it names no shard of the stream."""
     pointer = partitioning.pointer[1:].split("/")
     members = [member.replace("~1", "/").replace("~0", "~") for member in pointer]
-    # Values other than texts and whole numbers come as their JSON, which no shard is called.
+    # Values other than texts and whole numbers arrive as JSON, which is never a shard's name.
     innermost: DataType = StringType()
     shape = reduce(
         lambda inner, member: StructType([StructField(member, inner)]), reversed(members), innermost
@@ -39,8 +39,8 @@ def partition_at(partitioning: Partitioning, value: Column) -> Column:
     assert isinstance(shape, StructType), "a pointer names a member"
     read = F.from_json(value.cast("string"), shape, _READING)
     shard = reduce(Column.getField, members, read)
-    # One text, and not a thousand literals: each would be a call of its own while a plan is made.
-    # Spark splits it once, and no shard has a comma.
+    # One text instead of a thousand literals, each of which would be a call of its own. Spark
+    # splits it once, and no shard's name has a comma.
     shards = F.split(F.lit(",".join(partitioning.shards)), ",")
     place = F.array_position(shards, shard)
     return F.when(place > 0, (place - 1).cast("int"))

@@ -1,4 +1,4 @@
-"""Starts the Spark workers of pipelines: of several events, of functions, of sinks."""
+"""Starts the Spark workers of pipelines, which run plans, functions and sinks."""
 
 from shared.runtime.spark.worker_daemon import run_daemon
 

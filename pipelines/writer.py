@@ -1,7 +1,7 @@
 """Writes a slot holder's receipts, states and positions: all or none.
 
-A slot is a name for transactions. Its new holder begins under that name, and from then on Kafka
-takes nothing more of the previous one, even if it was frozen and comes back (ADR 0077).
+A slot is a name for transactions. Once a new holder has begun under that name, Kafka accepts
+nothing more from the previous holder, even if that was frozen and comes back (ADR 0077).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _WITHIN_S = 10.0
 _CLOSE_WITHIN_S = 3.0
 # Keyed by consumer group.
 Reaches = Mapping[str, Mapping[KafkaPartition, Reach]]
-# The errors of a write that the next write mends.
+# Errors of a write after which the next write may succeed.
 UNWRITTEN = (*AWAY, OvertakenError, TimeoutError)
 
 
@@ -39,7 +39,7 @@ class SlotWriter:
         self._bootstrap_servers = bootstrap_servers
         self._clock = clock
         self._name = pipelines_writer(slot)
-        # Judged by the lease: a former holder must not begin again and so end its successor.
+        # Asks the lease: a former holder that begins again would shut out its successor.
         self._is_ours = is_ours
         self._held = AsyncExitStack()
         self._write: Write | None = None
@@ -54,7 +54,7 @@ class SlotWriter:
     async def store(
         self, rows: Iterable[RecordOut], reaches: Reaches, more: Iterable[Row] = ()
     ) -> None:
-        """Return when Kafka has all of it; if it raises, Kafka may have all or nothing."""
+        """Return once Kafka has all of it; after an error, it may have all or nothing."""
         positions = {
             group: {where: (reach.at, reach.word) for where, reach in position.items()}
             for group, position in reaches.items()

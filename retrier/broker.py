@@ -15,28 +15,28 @@ from shared.runtime.kafka.leases.member import clock_s
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.setup_error import KafkaUnavailableError
 
-# A leader that is there answers within milliseconds; one that is away must not hold up the others.
+# A leader answers within milliseconds; one that is away must not delay the others.
 _STAMP_TIMEOUT_S = 2.0
-# Brokers under one time service differ by a millisecond or so; this allows for a bad day.
+# Brokers with synchronized clocks differ by about a millisecond; this allows for much more.
 _SKEW_MS = 100
-# How long to count on from a stamp: quartz drifts by less than a millisecond in this time.
+# How long to extrapolate from a stamp: a clock drifts by less than a millisecond in this time.
 _STAMP_AGE_S_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerTime:
-    """The broker's clock as of a stamp, counted on by a clock that no step of ours can touch."""
+    """The broker's clock at a stamp, continued by a clock that no change of our time can step."""
 
     stamp_ms: int
     seen_s: float
 
     def __call__(self) -> int:
-        """At most the broker's time: the stamp was older when we saw it."""
+        """Return at most the broker's time, as the stamp was already old when we got it."""
         return self.stamp_ms + int((clock_s() - self.seen_s) * 1000)
 
 
 class Broker:
-    """Asks for the time."""
+    """Asks the brokers for the time."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -50,7 +50,7 @@ class Broker:
             return await self._stamp()
 
     async def clock(self) -> BrokerTime:
-        """Return the same time for a while; ask again when it is old."""
+        """Return the clock of the last answer; ask again when that is old."""
         if self._time is None or clock_s() - self._time.seen_s > _STAMP_AGE_S_MAX:
             self._time = BrokerTime(await self.now_ms(), clock_s())
         return self._time
@@ -61,11 +61,11 @@ class Broker:
             await producer.stop()
 
     async def _stamp(self) -> int:
-        """The earliest of the times that the brokers stamp on a record each.
+        """Return the earliest of the times that each broker stamps on a record.
 
-        Kafka has no question for the time, but its answer to a record says when it was taken. A
-        waiting event was stamped by the leader it had then; whichever broker that was, by its
-        clock it is at least as late as by the slowest.
+        Kafka has no request for the time, but its answer to a record has the record's stamp. A
+        waiting event was stamped by its leader at that time; whichever broker that was, its clock
+        is now at this time or later.
         """
         producer = await self._writing()
         numbers = await producer.partitions_for(PROBE)
@@ -99,10 +99,10 @@ async def due_ends(
 ) -> tuple[Position, Position]:
     """Return where each Kafka partition ends, and where its records stop being old enough.
 
-    Absent from either where nobody can tell now.
+    A Kafka partition is absent from either if that is unknown now.
     """
-    # The ends come first: a record that arrives between the two questions is not due, and
-    # would be taken for due if "no record that young" were answered by a later end.
+    # Fetch the ends first: a record that arrives between the two requests is not due, and would
+    # seem due if a later end stood for "no record is that young".
     ends = await log.ends(delays_s)
     due_by_ms = {
         where: max(0, now_ms - round(delay_s * 1000) + 1) for where, delay_s in delays_s.items()

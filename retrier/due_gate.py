@@ -1,4 +1,4 @@
-"""Says how far the next micro-batch goes into the due events. Pure.
+"""Limits how far the next micro-batch goes into the due events. Pure.
 
 Nothing sleeps, and no waiting record is rewritten: the due events end where the records of a tier
 stop being old enough.
@@ -16,8 +16,8 @@ _PARKED_PART = 10
 def bounded(begins: Position, due: Position, *, events_max: int) -> Ranges:
     """Return the ranges to send next: only due events, and at most `events_max` of each.
 
-    Parked events may be a crowd of one destination's. They get the room that tried events leave,
-    and a tenth in any case.
+    Parked events may be many events of one destination. They get the room that tried events leave,
+    and at least a tenth.
     """
     counts = {where: max(0, due.get(where, at) - at) for where, at in begins.items()}
     tried = [min(count, events_max) for w, count in counts.items() if not is_of_parked(w.topic)]

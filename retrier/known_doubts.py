@@ -1,7 +1,7 @@
-"""Knows the waiting events whose other copy may arrive first, and writes which are read again.
+"""Tracks waiting events whose other copy may arrive first, and writes which are read again.
 
-All of that is in Kafka, in `hifi.lanes` (ADR 0117). Nobody waits while it cannot be read: then all
-due events say that they may be repeats.
+All of this is in Kafka, in `hifi.lanes` (ADR 0117). While that cannot be read, nothing waits: then
+all due events say that they may be repeats.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.leases.fenced_positions import WHATEVER, Reach
 from shared.runtime.kafka.log_client import LogClient
 
-# A follower of the log hears of a mark within a tenth of a second.
+# A follower of the log gets a mark within a tenth of a second.
 _PATIENCE_S, _LOOK_S = 1.0, 0.01
 
 
@@ -31,7 +31,7 @@ class KnownDoubts:
     log: LogClient
     marks: MarksLog
     outlet: Outlet
-    # Nothing waits for longer.
+    # No event waits for longer.
     deadline_s: float
 
     async def follow(self) -> None:
@@ -61,7 +61,7 @@ class KnownDoubts:
             if repeated.at_ms >= since_ms:
                 for begin, end in repeated.ranges:
                     yield reader, (topic, number, begin, end)
-        # Offsets that nobody has passed may still be read again.
+        # Offsets beyond a position may still be read again.
         for (reader, (topic, number)), mark in self.marks.marks.items():
             if mark.at < mark.until:
                 yield reader, (topic, number, mark.at, WHATEVER)
@@ -70,7 +70,7 @@ class KnownDoubts:
                 yield RETRIER, (topic, number, reach.at, WHATEVER)
 
     async def read_again(self, ranges: Ranges, *, now_ms: int) -> None:
-        """Write which ranges are read again, before they are."""
+        """Write which ranges are about to be read again."""
         known = self.marks.repeats
         news = unsaid(known, {Strand(RETRIER, where): each for where, each in ranges.items()})
         await self.outlet.store([repeats_record(*each) for each in news.items()])

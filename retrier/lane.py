@@ -1,4 +1,4 @@
-"""Says which topics the retrier's two lanes read, and how long each waits for others."""
+"""Defines which topics the retrier's two lanes read, and how long each waits for answers."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from shared.event.topics import RETRIER, RETRIER_SLOW, retry_topic, tier_topics
 from shared.flow.flow import SLOW_MS
 from shared.retry.schedule import SLOW
 
-# A round of the slow lane is as long as the longest answer in it, from any destination.
+# A round of the slow lane takes as long as its slowest answer, from any destination.
 SLOW_TIMEOUT_S_MAX = 60.0
 
 
@@ -42,13 +42,13 @@ def plan_of(lane: RetryLane, settings: RetrierSettings) -> Plan:
     return Plan(
         reads="retry",
         destinations={},
-        # One try in place, for a connection that breaks: a destination that is down must not hold
-        # up the others' due events for the second that delivery gives it.
+        # Retry once in place, for a connection that breaks: a destination that is down must not
+        # delay the others' due events for the second that delivery gives it.
         schedule=replace(settings.schedule, local_delays_s=settings.schedule.local_delays_s[:1]),
         time_box_s=lane.time_box_s,
         patience_s=lane.patience_s,
         timeout_s_max=lane.timeout_s_max,
-        # It serves many destinations: one in trouble must not hold up the others' due events.
+        # A lane serves many destinations: one in trouble must not delay the others' due events.
         trouble_wait_s_max=TROUBLE_WAIT_S,
         allows_private=settings.allow_private,
         flow_folder=settings.flows,

@@ -1,8 +1,8 @@
 """Runs the retrier's lanes: looks for due events in the tiers, and has Spark send them.
 
-One lane serves all destinations and waits for none of them for long. Due events of a slow one go on
+One lane serves all destinations and waits for none of them for long. Due events of a slow one move
 to the other lane, which waits (ADR 0051). Each lane has one micro-batch at a time for each Kafka
-partition number: a destination that waits holds up those of its number, and no other (ADR 0067).
+partition number: a slow destination delays those of its number, and no other (ADR 0067).
 """
 
 import asyncio
@@ -39,14 +39,14 @@ from shared.runtime.spark.task_jobs import TaskJobs
 log = structlog.get_logger()
 
 GROUP = lease_group(RETRIER)
-# Nobody should count on a process that has heard nothing from Kafka for this long.
+# A process that has had no answer from Kafka for this long is not ready.
 _SILENCE_S_MAX = 15.0
-# A job that is done may still be on its way back.
+# The results of a finished job may still be under way.
 _THREADS_PER_SLOT = 2
 _DICE = SystemRandom()
 # Jobs have random numbers of this many bits: no two ever have the same.
 _NUMBER_BITS = 60
-_NO_WORD = "its task has ended without a word"
+_NO_WORD = "its task has ended without a report"
 
 
 class DueQueue(NamedTuple):
@@ -77,7 +77,7 @@ class RetryLoop:
             self,
             slot_count=0,
             session_s=self.settings.lease_s,
-            # A task may begin its work for as long as the lease that it was given.
+            # A task may start its work until the lease that it was given ends.
             drain_s=max(self.settings.drain_s, self.settings.lease_s),
         )
         self._delays_s = {
@@ -88,11 +88,11 @@ class RetryLoop:
         self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.slots, "job")
         self._jobs: dict[DueQueue, asyncio.Task[None]] = {}
         self._last_s: dict[DueQueue, float] = {}
-        # How far our Kafka partitions are, by us and by Kafka; and where their due events end.
+        # The positions of our Kafka partitions, here and in Kafka; and where their due events end.
         self._reaches: dict[KafkaPartition, Reach] = {}
         self._told: dict[KafkaPartition, Reach] = {}
         self._due: Position = {}
-        # Slots that we must give up: nothing new begins. And how often our share grew.
+        # Slots to give up, where nothing new begins; and how often our share grew.
         self._leaving: frozenset[int] = frozenset()
         self._begun = 0
         self._heard_s, self._look_s = time.monotonic(), 0.0
@@ -100,9 +100,9 @@ class RetryLoop:
 
     @property
     def problem(self) -> str | None:
-        """Why nobody should count on this process."""
+        """Why this process is not ready."""
         is_silent = time.monotonic() - self._heard_s > _SILENCE_S_MAX
-        return f"no word from Kafka for {_SILENCE_S_MAX:g} s" if is_silent else None
+        return f"no answer from Kafka for {_SILENCE_S_MAX:g} s" if is_silent else None
 
     async def meet(self) -> None:
         """Check that there are tiers, and how many processes can share them."""
@@ -114,7 +114,7 @@ class RetryLoop:
             )
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
-        """Run until told to stop; the member then ends the jobs under way."""
+        """Run until `stop` is set; the member then ends the jobs under way."""
         while not stop.is_set():
             if (now_s := time.monotonic()) >= self._look_s:
                 self._look_s = now_s + self.settings.look_s
@@ -130,18 +130,18 @@ class RetryLoop:
                     await self._wake.wait()
 
     def begin(self, slots: frozenset[int]) -> None:
-        """Take over these slots; each is the number of Kafka partitions."""
+        """Take over these slots; each is a Kafka partition number."""
         self._begun += 1
         plan = plan_of(self.lanes[RETRIER], self.settings)
         for number in slots:
-            # Start a worker: else the first events would wait for it.
+            # Start a worker, so that the first events need not wait for it.
             first = DueJob(self.settings.bootstrap_servers, GROUP, 0, {}, plan)
             self._threads.submit(self._submit, DueQueue(RETRIER, number), first)
         self._look_s = 0.0
         self._wake.set()
 
     async def finish(self, slots: frozenset[int]) -> None:
-        """Let the jobs under way end, and begin nothing more."""
+        """Let the jobs under way end, and start nothing new."""
         self._leaving |= slots
         if jobs := [job for queue, job in self._jobs.items() if queue.number in slots]:
             await asyncio.wait(jobs)
@@ -153,7 +153,7 @@ class RetryLoop:
     def drop(self, slots: frozenset[int]) -> None:
         """Stop at once: others may already have these slots."""
         self._leaving |= slots
-        # They are released in this moment.
+        # The member releases them right after this call.
         asyncio.get_running_loop().call_soon(self._let_go_of, slots)
 
     def _let_go_of(self, slots: frozenset[int]) -> None:
@@ -167,7 +167,7 @@ class RetryLoop:
         self._tell()
 
     async def drain(self) -> None:
-        """Cut off the jobs that have not ended."""
+        """Cancel the jobs that have not ended."""
         if self._jobs:
             log.info("service.cut_off", jobs=len(self._jobs))
             self.tasks.cancel_all()
@@ -183,7 +183,7 @@ class RetryLoop:
         return places
 
     async def _look(self) -> bool:
-        """See which events are due; False unless all our Kafka partitions with leaders go on."""
+        """Look for due events; False unless all our Kafka partitions with leaders are entered."""
         begun, held = self._begun, self.member.held
         try:
             places = await self._places()
@@ -219,7 +219,7 @@ class RetryLoop:
     async def _enter(
         self, missing: AbstractSet[KafkaPartition], ends: Position, begun: int
     ) -> None:
-        """Go on at the offsets that Kafka has, and elsewhere where the log begins."""
+        """Resume at the offsets that Kafka has, or else where the log begins."""
         known = await self.fenced.read()
         unmarked = [where for where in missing if where not in known]
         positions: Mapping[str, Position] = {RETRIER: {}}
@@ -230,7 +230,7 @@ class RetryLoop:
         starts = await self.log.starts(unmarked)
         if former is None or begun != self._begun:
             return
-        # Skip slots that were lost meanwhile: other processes may know more of them.
+        # Skip slots that were lost meanwhile: other processes may have newer positions.
         held = self.member.held - self._leaving
         for where in [each for each in missing & ends.keys() if each.partition in held]:
             if where in known:
@@ -248,7 +248,7 @@ class RetryLoop:
         await self._write([where for where in unmarked if where in self._reaches])
 
     async def _go_on_without(self, places: Iterable[KafkaPartition]) -> None:
-        """Go on with the events that Kafka still has, and log the loss of the others."""
+        """Continue with the events that Kafka still has, and log the loss of the others."""
         for where in list(places):
             starts, ends = await self.log.starts([where]), await self.log.ends([where])
             if where in starts and where in ends and where in self._reaches:
@@ -306,18 +306,18 @@ class RetryLoop:
         }
         is_begun = False
         try:
-            # Its events are now in the tiers, so their lanes' earlier records are in Kafka, too.
+            # The job's events are in the tiers, so their lanes' earlier records are in Kafka, too.
             job = await self._job(queue, ranges, before, number, lease_ends_s)
             await self._write(ranges)
             is_begun = True
             loop = asyncio.get_running_loop()
             ends = await loop.run_in_executor(self._threads, self._submit, queue, job)
             reports |= {end.where: end for end in ends}
-        except Exception as error:  # noqa: BLE001 - it is told, and planned anew
+        except Exception as error:  # noqa: BLE001 - logged, and planned again
             why = f"{type(error).__name__}: {str(error).strip()[:300]}"
             reports = {where: end._replace(error=why) for where, end in reports.items()}
         try:
-            # Others may have had some of it meanwhile.
+            # Other processes may already own some of it.
             ours = [place for place, reach in begun.items() if self._reaches.get(place) is reach]
             for where in ours:
                 at, is_unsure = reports[where].at, is_begun and reports[where].error
@@ -366,7 +366,7 @@ class RetryLoop:
         return [end for ends in self.tasks.run([job], pool=queue.lane) for end in ends]
 
     async def _write(self, places: Iterable[KafkaPartition]) -> None:
-        """Write where they are, and how far they may go, if Kafka does not know it yet."""
+        """Write positions, and how far they may go, unless Kafka already has them."""
         known, reaches = self._told, self._reaches
         news = {
             where: reaches[where]
@@ -383,5 +383,5 @@ class RetryLoop:
         return self.member.standing if is_ours and is_same else None
 
     def _tell(self) -> None:
-        """Publish our positions where lag tools look."""
+        """Publish our positions for lag tools."""
         self.positions.enter(RETRIER, {where: reach.at for where, reach in self._reaches.items()})

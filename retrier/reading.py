@@ -9,9 +9,9 @@ from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
 from shared.runtime.setup_error import KafkaUnavailableError
 
-# Due events are there already: nobody waits for them on a connection that others share.
+# Due events already exist, so no fetch waits for them on a connection that others share.
 _WAIT_MS = 50
-# A broker that returns none of the records to read for this long is down.
+# A broker that returns no records to read for this long is down.
 _SILENCE_S_MAX = 30.0
 _AGAIN_S = 0.2
 
@@ -21,8 +21,8 @@ class DataGoneError(Exception):
 
 
 async def read_next(log: LogClient, where: KafkaPartition, at: int) -> FetchAnswer:
-    """Return some of the records from an offset on; wait while a passing fault lasts."""
-    until_s, why = time.monotonic() + _SILENCE_S_MAX, "nothing comes"
+    """Return some of the records from an offset on; retry while a temporary fault lasts."""
+    until_s, why = time.monotonic() + _SILENCE_S_MAX, "Kafka returns nothing"
     while time.monotonic() < until_s:
         answer = FetchAnswer(reached=at)
         try:
@@ -34,7 +34,7 @@ async def read_next(log: LogClient, where: KafkaPartition, at: int) -> FetchAnsw
         except AWAY as error:
             why = repr(error)
         if answer.is_gone:
-            raise DataGoneError(f"Kafka has nothing at {at}")
+            raise DataGoneError(f"Kafka has no event at {at}")
         if answer.is_moved:
             why = repr(answer.error)
         elif answer.error is not None:
@@ -43,6 +43,6 @@ async def read_next(log: LogClient, where: KafkaPartition, at: int) -> FetchAnsw
             return answer
         await asyncio.sleep(_AGAIN_S)
         with suppress(*AWAY):
-            # Asking for the end asks for the leader, too.
+            # A request for the end also finds the leader.
             await log.ends([where])
     raise KafkaUnavailableError(f"{why}, for {_SILENCE_S_MAX:g} s")

@@ -37,7 +37,7 @@ _GROUP = lease_group("replays")
 _LOOK_S = 0.5
 # The most events of a slice that are sent, the most that are looked at, and their bytes.
 _CHUNK, _LOOKED_MAX, _BYTES_MAX = 500, 5_000, 4_000_000
-# Passing an event over is this many times less work than sending it.
+# Skipping an event is this many times less work than sending it.
 _LOOKED_PER_SENT = 10
 # The pause after a fault that may pass.
 _PAUSE_S = 5.0
@@ -71,16 +71,16 @@ class Replayer:
         self._slots |= slots
 
     async def finish(self, slots: frozenset[int]) -> None:
-        # Each ends after its slice.
+        # Each replay ends after its present slice.
         await asyncio.gather(*self._stop(slots), return_exceptions=True)
 
     def drop(self, slots: frozenset[int]) -> None:
-        # A slice that is cut off leaves nothing behind.
+        # A cancelled slice leaves nothing in Kafka.
         for task in self._stop(slots):
             task.cancel()
 
     async def run(self, stop: asyncio.Event, pulse: Pulse) -> None:
-        """Carry out each replay of ours until told to stop."""
+        """Carry out our replays until `stop` is set."""
         while not stop.is_set():
             pulse.beat()
             for place, (task, _) in list(self._tasks.items()):
@@ -111,12 +111,12 @@ class Replayer:
         return [task for task, _ in stopped]
 
     async def _carry_out(self, place: tuple[str, str], ends: asyncio.Event) -> None:
-        """Carry a replay on until it ends or is over; a fault makes it pause and try again."""
+        """Carry out a replay until it is done or `ends` is set; retry after a pause on a fault."""
         servers = self._settings.bootstrap_servers
         stream, replay_id = place
         try:
             order = self.feed.value[place].order
-            assert order is not None, "what nobody has ordered is not begun"
+            assert order is not None, "only requested replays are begun"
             async with (
                 only_writer(servers, order.writer, max_request_size=OUTCOME_BYTES_MAX) as write,
                 open_reader(servers, fetch_max_bytes=_BYTES_MAX) as reader,
@@ -172,7 +172,7 @@ class Replayer:
 
 
 class _Course:
-    """One replay on its way."""
+    """One replay under way."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class _Course:
     async def _read(
         self, where: KafkaPartition, at: int, end: int, count_max: int
     ) -> tuple[list[RecordIn], int, int]:
-        """Return the wanted events, the offset where the look ended, and the last record's time."""
+        """Return the wanted events, the offset that was reached, and the last record's time."""
         wanted: list[RecordIn] = []
         byte_count, reached_ms = 0, 0
         async for records in self._reader.range({where: (at, end)}, records_max=count_max):

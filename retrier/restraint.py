@@ -1,6 +1,6 @@
-"""Says when a replay has to wait, so that its crowd stays in its stream and out of the tiers.
+"""Finds out when a replay must wait, so that its events stay in their stream, not in the tiers.
 
-Events in a tier stand before all later ones, also before those of other destinations.
+Events in a tier delay all later ones, including those of other destinations.
 """
 
 import math
@@ -27,7 +27,7 @@ _SHUT = (FlowState.OPEN, FlowState.HALF_OPEN, FlowState.HELD, FlowState.RATE_LIM
 
 
 def part_of(tenant: str, running: Sequence[str]) -> float:
-    """Return the part for one replay of a tenant; all tenants with running replays get the same."""
+    """Return the share of one of a tenant's replays; tenants with replays get equal ones."""
     return 1 / len({tenant, *running}) / max(1, running.count(tenant))
 
 
@@ -49,13 +49,13 @@ class Restraint:
         self._fenced, self._reader = fenced, reader
         # How many replays of its tenant are running.
         self._tenant_count = tenant_count
-        # Slices in the first tier: where the newest event of each lies, and how many it has.
+        # Slices in the first tier: the place of the newest event of each, and its event count.
         self._put: deque[tuple[KafkaPartition, int, int]] = deque()
         self._parks = _Parks(within_s=schedule.tiers[0].delay_s)
 
     @property
     def failure(self) -> str:
-        """Why it cannot go on at all; empty if it can."""
+        """Why the replay cannot continue at all; empty if it can."""
         known = self._config.configuration
         stream = known.streams.get(self._order.stream)
         if stream is None or stream.tenant != self._order.tenant:
@@ -66,7 +66,7 @@ class Restraint:
 
     @property
     def rate_max(self) -> float:
-        """The lower of the destination's rate and the rate that was ordered."""
+        """The lower of the destination's rate and the requested rate."""
         destination = self._config.configuration.destinations[self._order.destination_id]
         return min(self._order.rate_per_s or math.inf, destination.rate_per_s or math.inf)
 
@@ -74,22 +74,22 @@ class Restraint:
         self._put.append((where, offset, event_count))
 
     async def why(self, now_ms: int) -> str:
-        """Say why nothing of it is sent now; empty if something is."""
+        """Say why none of its events may be sent now; empty if some may."""
         destination = self._config.configuration.destinations[self._order.destination_id]
         flow = self._states.flows.get(destination.id)
         if destination.is_paused:
             return "the destination is paused"
         if destination.is_disabled or (flow and flow.state is FlowState.DISABLED):
             return "the destination is disabled"
-        # Once that time is over, the next event finds out how it is.
+        # After that time, the next event probes the destination.
         if flow and flow.state in _SHUT and flow.until_ms > now_ms:
-            return f"the destination is not sent to: {flow.state.value}"
+            return f"nothing is sent to the destination: {flow.state.value}"
         if flow and self._parks.grow(flow) > _PARKED_MAX:
-            return "more events come for the destination than it takes"
+            return "the destination gets more events than it takes"
         return await self._crowd(is_slow=flow is not None and flow.flow.is_slow)
 
     async def _crowd(self, *, is_slow: bool) -> str:
-        """Say why too many events wait, by the positions of the retrier's lanes; empty if not."""
+        """Say whether too many events wait, by the retrier's positions; empty if not."""
         if not self._put:
             return ""
         max_ = WAITING_MAX // max(1, self._tenant_count())
@@ -99,13 +99,13 @@ class Restraint:
         while self._put and self._put[0][1] < passed:
             self._put.popleft()
         if sum(event_count for *_, event_count in self._put) >= max_:
-            return f"{max_:,} of its events wait to be sent already"
+            return f"{max_:,} of its events already wait to be sent"
         if is_slow:
-            # Its due events go on to the tier for slow destinations.
+            # Its due events move to the tier for slow destinations.
             slow = KafkaPartition(retry_topic(SLOW.name), where.partition)
             end = (await self._reader.ends([slow.topic])).get(slow, 0)
             if slow in reaches and end - reaches[slow].at >= max_:
-                return "the destination is slow, and others like it have much to be sent already"
+                return "the destination is slow, and many events for slow ones already wait"
         return ""
 
 

@@ -34,9 +34,9 @@ from shared.runtime.spark.task_jobs import TaskJobs
 
 log = structlog.get_logger()
 
-# The loop turns twice a second, and waits for brokers only.
+# The loop turns twice a second, and waits only for brokers.
 _LOOP_WITHIN_S = 60.0
-# Brokers say where logs end within milliseconds; a frozen broker must not hold up the others'
+# Brokers report the ends of logs within milliseconds; a frozen broker must not delay the others'
 # events for longer.
 _ENDS_WITHIN_S = 5.0
 
@@ -51,14 +51,14 @@ class RetrierMetrics(LaneMetrics):
 
 
 def run_retrier(settings: RetrierSettings) -> None:
-    """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
+    """Run until SIGTERM or SIGINT, then drain. A wrong setting ends it with one sentence."""
     metrics = RetrierMetrics()
     with spark_process("retrier", settings, metrics, worker_daemon="retrier.worker_daemon") as (
         spark,
         health,
     ):
-        # A retrier of an older release, if one returns, would go back to these positions. A running
-        # one would have the folder's lock.
+        # A retrier of an older release, if one is started again, would go back to these positions.
+        # A running one would hold the folder's lock.
         rmtree(settings.home / "checkpoints", ignore_errors=True)
         asyncio.run(_run(spark, settings, LaneWatch(metrics, settings.stalled_after_s), health))
 
@@ -92,12 +92,12 @@ async def _run(
         await loop.meet()
         log.info("service.started", metrics_port=settings.metrics_port)
         pulse, answers, replays = Pulse(), Pulse(), Pulse()
-        health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)
-        health.must_turn("what carries out replays", replays, within_s=_LOOP_WITHIN_S)
+        health.must_turn("the loop that plans lanes", pulse, within_s=_LOOP_WITHIN_S)
+        health.must_turn("the loop of replays", replays, within_s=_LOOP_WITHIN_S)
         health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)
         health.needs(lambda: loop.problem)
         former = settings.home / "lease.json"
-        # This folder's earlier process has ended: nobody need wait until Kafka takes it for dead.
+        # This folder's last process has ended: leave for it, so that nobody waits for its timeout.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:

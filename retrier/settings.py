@@ -1,4 +1,4 @@
-"""Lists what can be set for the retrier from outside: HIFI_RETRIER_* and nothing else."""
+"""Lists the settings of the retrier: HIFI_RETRIER_* and nothing else."""
 
 from pathlib import Path
 
@@ -11,24 +11,25 @@ from shared.runtime.spark.process import SparkProcessSettings
 
 
 class RetrierSettings(SparkProcessSettings):
-    """Read once, in __main__."""
+    """The settings of the retrier service, read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_RETRIER_", frozen=True)
 
     folder: Path = Path("data/retrier")
     metrics_port: Port = defaults.RETRIER_METRICS_PORT
-    # Half of them are for micro-batches that wait for slow destinations; an unused slot costs
+    # Half of the slots are for micro-batches that wait for slow destinations; an unused slot costs
     # nothing.
     slots: int = Field(default=32, ge=2)
     # How long the micro-batches of due events, which all destinations share, start requests. With
-    # the second that they wait for an answer, and a look, this is the most that others are late by.
+    # the second that they wait for an answer, and a look, this is the most that other events are
+    # late by.
     time_box_s: float = Field(default=1.0, gt=0)
     # The same for events of destinations that answer slowly, which wait for one another only.
     slow_time_box_s: float = Field(default=5.0, gt=0)
-    # How often each tier is asked what has become due: the most that an event is late by.
+    # How often to look for due events in each tier: the most that an event is late by.
     look_s: float = Field(default=0.5, gt=0)
-    # Per Kafka partition and micro-batch, so that one tier's crowd does not hold up another's few.
-    # Parked events, which may be a crowd, get a tenth of it while others are due.
+    # Per Kafka partition and micro-batch, so that one tier's many events do not delay another's
+    # few. Parked events, which may be many, get a tenth of this while others are due.
     micro_batch_events_max: int = Field(default=5_000, ge=1)
     # The events per second that all replays of a process may put into the tiers.
     replays_per_s: float = Field(default=2_000.0, gt=0)

@@ -1,6 +1,6 @@
-"""Sends due events in a Spark task, by today's destinations and the broker's time.
+"""Sends due events in a Spark task, by destinations' present settings and the broker's time.
 
-No plan names a destination: each task looks them up when its events are due. So mending a wrong
+No plan names a destination: each task looks them up when its events are due. So correcting a wrong
 address rescues the waiting events.
 """
 
@@ -26,13 +26,13 @@ from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.spark.task_tries import is_another_try
 
-# A record has waited at least the shortest tier's delay since some lane knew its destination; a
-# configuration that is younger than that knows it too. In real time 30 s would be too lax.
+# A record has waited at least the shortest tier's delay since some lane knew its destination, so a
+# configuration that is younger than that also has it. For real time, 30 s would be too old.
 _CONFIG_AGE_S_MAX = 5.0
-# The most that a part holds of events without an outcome: 16,000 of 500 bytes. The answer that
-# reaches this limit may have more, up to the size of an unpacked answer.
+# The most bytes of events without an outcome in a part: 16,000 events of 500 bytes. The answer that
+# reaches this limit may exceed it, by up to the size of an unpacked answer.
 _BYTES_MAX = 8 * 1_048_576
-# Kafka answers a first reading in a tenth of a second; a worker that waits longer fails its task.
+# A first read from Kafka takes a tenth of a second; a worker that waits this long fails its task.
 _START_TIMEOUT_S = 30.0
 
 
@@ -41,7 +41,7 @@ class DueJob:
     """The work of a task: parts of Kafka partitions of one number."""
 
     bootstrap_servers: str
-    # The consumer group that records who has which part.
+    # The consumer group that records which job has which part.
     group: str
     # The number of this job, by which that group knows it.
     number: int
@@ -56,14 +56,14 @@ class RangeEnd(NamedTuple):
     at: int
     event_count: int = 0
     error: str = ""
-    # The events to read next are gone from Kafka.
+    # Whether the events to read next are gone from Kafka.
     is_gone: bool = False
 
 
 def send_due(jobs: Iterable[DueJob]) -> Iterator[list[RangeEnd]]:
     """Send the jobs of one Spark task, and report on each part."""
     if is_another_try():
-        # Nobody knows how much the first try has sent: the driver plans the rest of it again.
+        # Nobody knows how much the first try has sent: the driver plans the rest again.
         return
     for job in jobs:
         worker = worker_of(allows_private=job.plan.allows_private)
@@ -72,7 +72,7 @@ def send_due(jobs: Iterable[DueJob]) -> Iterator[list[RangeEnd]]:
 
 
 class _Ties:
-    """A worker process's Kafka clients and feeds, for as long as it lives."""
+    """The Kafka clients and feeds of a worker process."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.broker = Broker(bootstrap_servers)
@@ -91,7 +91,7 @@ class _Ties:
 class _Follower:
     """Follows destinations' settings and state for a worker, whose own loop rests between tasks.
 
-    It is a thread, and ends with the process.
+    It runs in a thread, and ends with the process.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -104,7 +104,7 @@ class _Follower:
             starting.result(_START_TIMEOUT_S)
 
     def configuration(self, *, age_s_max: float) -> Configuration:
-        """Return a configuration no older than `age_s_max`; read it again if need be."""
+        """Return a configuration no older than `age_s_max`; read it again if needed."""
         if self._config.age_s <= age_s_max:
             return self._config.configuration
         reading = asyncio.run_coroutine_threadsafe(read_config(self._bootstrap_servers), self._loop)
@@ -144,7 +144,7 @@ class _BatchPart:
     where: KafkaPartition
     ties: _Ties
     log: LogClient
-    # Up to where Kafka has the outcomes.
+    # The offset up to which Kafka has the outcomes.
     _stored: int = 0
     _event_count: int = 0
     # Outcomes that are not stored yet, and the task that stores those before them.
@@ -160,7 +160,7 @@ class _BatchPart:
         except (Exception, asyncio.CancelledError) as caught:
             task = asyncio.current_task()
             if isinstance(caught, asyncio.CancelledError) and (task is None or task.cancelling()):
-                # This task itself is cancelled. A cancelled thing that it waits for is a fault.
+                # This task itself is cancelled. If something that it awaits is, that is a fault.
                 raise
             error = f"{type(caught).__name__}: {caught}"[:300]
             is_gone = isinstance(caught, DataGoneError)
@@ -183,7 +183,7 @@ class _BatchPart:
             sending.leave()
 
     async def _settle(self, sending: Sending, rows: FetchedRecords) -> None:
-        """Store all outcomes; a slow lane stores each as it comes, not with the slowest."""
+        """Store all outcomes; the slow lane stores each as it arrives, not with the slowest."""
         is_patient = self.job.plan.patience_s is None
         try:
             self._keep(await sending.settle(rows, keep=self._keep if is_patient else None))
@@ -201,7 +201,7 @@ class _BatchPart:
         while self._left:
             outcomes, self._left = self._left, []
             await self._store(outcomes)
-        # A failed task stays here, and whoever awaits it gets the error.
+        # A failed task stays here, for whoever awaits it to get the error.
         self._storing = None
 
     async def _read(self, end: int) -> tuple[list[KafkaRecord], int]:
@@ -225,7 +225,7 @@ class _BatchPart:
             finally:
                 await positions.close()
             if reach is None or reach.job != self.job.number:
-                raise LeaseOverError("another process has it now")
+                raise LeaseOverError("another process has these events now")
         await self.ties.outlet.store(in_sheets(outcomes))
 
 

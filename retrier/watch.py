@@ -1,4 +1,4 @@
-"""Watches the retrier's lanes: whether they are up, how often they died, how long they stand."""
+"""Watches the retrier's lanes: whether they are up, how often they died, how long they stall."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
@@ -11,8 +11,8 @@ from shared.runtime.spark.lane_metrics import LaneMetrics
 
 log = structlog.get_logger()
 
-# The first restart comes at once, as most faults pass soon; a lane that cannot go on at all tries
-# twice a minute.
+# The first restart comes at once, as most faults pass soon; a lane that cannot continue at all
+# tries twice a minute.
 RESTART_WAIT_S_MAX = 30.0
 
 
@@ -22,12 +22,12 @@ class LaneWatch:
 
     metrics: LaneMetrics
     stalled_after_s: float
-    # The deaths of each lane's Kafka partitions, and when each partition may go on.
+    # The deaths of each lane's Kafka partitions, and when each partition may be tried again.
     _deaths: defaultdict[str, Counter[KafkaPartition]] = field(
         default_factory=lambda: defaultdict(Counter)
     )
     _not_before_s: dict[KafkaPartition, float] = field(default_factory=dict)
-    # Since when each has had due events without going on, and the lanes stalled for too long.
+    # Since when each has had due events without progress, and the lanes stalled for too long.
     _behind_s: dict[KafkaPartition, float] = field(default_factory=dict)
     _stalled: set[str] = field(default_factory=set)
 
@@ -53,7 +53,7 @@ class LaneWatch:
         log.error("lane.died", lane=lane, partitions=names, restart_in_s=wait_s, error=why)
 
     def went_on(self, places: Iterable[KafkaPartition]) -> None:
-        """Note Kafka partitions that went on, here or elsewhere."""
+        """Note Kafka partitions that made progress, here or in another process."""
         for where in places:
             self._behind_s.pop(where, None)
             self._not_before_s.pop(where, None)
@@ -62,7 +62,7 @@ class LaneWatch:
                     self.metrics.lane_up(lane, is_up=True)
 
     def look(self, lane: str, behind: Iterable[KafkaPartition], *, now_s: float) -> None:
-        """See how long a lane's Kafka partitions with due events have not gone on."""
+        """Check how long a lane's Kafka partitions with due events have made no progress."""
         since_s = {where: self._behind_s.setdefault(where, now_s) for where in behind}
         age_s = now_s - min(since_s.values(), default=now_s)
         is_stalled = age_s > self.stalled_after_s

@@ -1,182 +1,191 @@
-"""The words of Hifi, each explained: the same on screens, in the API, in metrics and in code."""
+"""Explains Hifi's words: the same ones on screens, in the API, in metrics and in code."""
 
 import re
 from dataclasses import dataclass
 
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _MARKS = re.compile(r"[`*]")
-# Nobody reads more than this to its end while a pointer rests on a word.
+# Nobody finishes a longer text while the pointer rests on a word.
 _HINT_CHARS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A name, and its meaning."""
+    """A word and its meaning."""
 
     name: str
-    # Markdown, with links as from a page of docs.
+    # Markdown. Links are relative to docs/.
     says: str
-    # How it stands in tables and sentences as well, in lower case.
+    # Other forms of the word in tables and sentences, in lower case.
     also: tuple[str, ...] = ()
 
     @property
     def anchor(self) -> str:
-        """The name as an address has it."""
+        """The name as the fragment of a URL."""
         return re.sub(r"[^a-z]+", "-", self.name).strip("-")
 
     @property
     def plain(self) -> str:
-        """Without the marks of Markdown."""
+        """The meaning without Markdown."""
         return _MARKS.sub("", _LINK.sub(r"\1", self.says))
 
 
-# The counts of a balance, in the order in which people read them.
+# The counts of a balance, in reading order.
 COUNTS = ("acked", "delivered", "queued", "waiting", "dead", "unaccounted")
 
 WORDS = (
     Word(
         "acknowledged",
-        "the gateway has said 2xx: Kafka has the event. From then on Hifi answers for it",
+        "Kafka has the event, and the gateway has answered 2xx. From then on Hifi is responsible"
+        " for it",
         ("acked", "events acknowledged"),
     ),
-    Word("attempt", "one HTTP request to a destination, and what came of it", ("attempts",)),
+    Word("attempt", "one HTTP request to a destination, and its result", ("attempts",)),
     Word(
         "audit",
-        "the job that compares the ids that each minute acknowledged with their outcomes",
+        "the job that compares the ids acknowledged in each minute with their outcomes",
     ),
-    Word("backlog", "all that a destination is still to get: queued and waiting events"),
-    Word("batch", "the events of one request, to us or from us"),
+    Word("backlog", "all events that a destination has yet to receive: queued and waiting ones"),
+    Word("batch", "the events of one request, to Hifi or from Hifi"),
     Word(
         "books",
-        "for each destination: acknowledged = delivered + queued + waiting + dead + unaccounted",
+        "the balance of each destination: acknowledged = delivered + queued + waiting + dead +"
+        " unaccounted",
     ),
     Word(
         "breaker",
-        "stops requests to a destination that fails, and lets a single one try it after a while"
+        "stops requests to a failing destination, and lets a single one test it after a while"
         " ([flow](flow.md#breaker))",
     ),
     Word(
         "breaker open",
-        "why events wait: the destination fails again and again, so it is left alone for a while",
+        "why events wait: the destination keeps failing, so Hifi sends it nothing for a while",
     ),
-    Word("cannot tell", "something could not be read, or a minute is overdue"),
+    Word(
+        "cannot tell",
+        "Hifi does not know whether events are missing: something could not be read, or a minute is"
+        " overdue",
+    ),
     Word(
         "checked",
-        "every event of a minute has an outcome that can be proven; *unchecked*: not yet;"
-        " *overdue*: not yet, though it should be",
+        "every event of a minute has a proven outcome; *unchecked*: the check is not finished;"
+        " *overdue*: it is not finished, though it should be",
         ("unchecked", "overdue"),
     ),
     Word(
         "dead letter",
-        "an event that was given up, with its reason; it can be [sent again](dead-letters.md)",
+        "an event that Hifi gave up, with the reason; you can [send it again](dead-letters.md)",
         ("dead letters", "dead"),
     ),
-    Word("delivered", "the destination has taken it, or its filter has left it out"),
-    Word("delivery", "the service, and the stage, that sends events the first time"),
+    Word("delivered", "the destination has accepted the event, or its filter has left it out"),
+    Word("delivery", "the service, and the stage, that sends events for the first time"),
     Word(
         "delivery due",
-        "an event is due once to each destination of its stream: 1 event to 3 destinations is 3",
+        "one event to one destination: an event of a stream with 3 destinations is 3 deliveries",
         ("deliveries due",),
     ),
-    Word("destination", "an HTTP address that a stream's events go to, and [how](destinations.md)"),
+    Word(
+        "destination",
+        "an HTTP address that a stream's events go to, with its [settings](destinations.md)",
+    ),
     Word(
         "duplicate",
-        "an event that may have arrived before: labelled `hifi-maybe-duplicate`, and known by its"
-        " id",
+        "an event that may have arrived before: it is labelled `hifi-maybe-duplicate` and has the"
+        " same id",
     ),
-    Word("event", "what you send: your bytes, which stay as they are"),
+    Word("event", "the bytes that you send; Hifi delivers them unchanged"),
     Word(
         "failed attempt",
-        "why events wait: a request was not taken (5xx, time out, no connection), and is made"
-        " again later",
+        "why events wait: a request failed (5xx, timeout, no connection) and will be repeated",
     ),
-    Word("gateway", "the service that takes events and settings over HTTP"),
+    Word("gateway", "the service that accepts events and settings over HTTP"),
     Word(
         "held",
-        "refused by everything it was sent to; kept until somebody mends the destination"
+        "the destination refuses every request; its events are kept until somebody fixes it"
         " (`hold_on_rejects`)",
     ),
     Word(
         "key",
-        "for the API: the permissions of whoever sends it. *Ordering key*: events with the same key"
-        " are in one Kafka partition, in order",
+        "for the API: a secret that gives its sender permissions. *Ordering key*: events with the"
+        " same key are in one Kafka partition, in order",
     ),
-    Word("lag", "from the event's own time, or from its acceptance, to its delivery"),
+    Word("lag", "the time from an event's own timestamp, or from its acceptance, to its delivery"),
     Word(
         "lane",
-        "reads a stream for one destination, sends its events, and notes what came of them",
+        "reads a stream for one destination, sends its events, and records their outcomes",
     ),
     Word(
         "lost",
-        "acknowledged, and proven to be nowhere: with its id, and the stage that lost it",
+        "acknowledged, but proven to be missing; Hifi names its id and the stage that lost it",
         ("loss",),
     ),
-    Word("oldest", "how long ago the oldest event that has no outcome yet was accepted"),
+    Word("oldest", "the age of the oldest event without an outcome, since it was accepted"),
     Word("outcome", "how an event ended at a destination: delivered, waiting, or dead"),
     Word(
         "p95",
-        "of 100 events delivered in the last minutes 95 took no longer, from their acceptance on",
+        "95 of 100 events delivered in the last minutes took no longer than this, from acceptance"
+        " to delivery",
     ),
     Word(
         "parked",
-        "why events wait: they were not sent, as the destination is paused or held, or had no"
-        " room for them; no attempt is charged",
+        "why events wait: they were not sent, because the destination is paused or held, or had no"
+        " room for them; no attempt is counted",
     ),
     Word(
         "pipeline",
-        "makes [streams out of streams](pipelines.md), or writes them to a table, an archive or a"
+        "makes [new streams from streams](pipelines.md), or writes them to a table, an archive or a"
         " database",
     ),
     Word(
         "queue",
-        "the stage between the gateway and delivery: stored in Kafka, until the lane's next turn",
+        "the stage between the gateway and delivery: events are stored in Kafka until the lane's"
+        " next turn",
     ),
     Word(
         "queued",
-        "in the stream, and without an outcome so far: not tried yet, or its answer is still to"
-        " come",
+        "in the stream, without an outcome so far: not sent yet, or not answered yet",
     ),
     Word(
         "rate-limited",
-        "why events wait: the destination asked for less, by 429 or `Retry-After`, or its limit in"
-        " Hifi is reached",
+        "why events wait: the destination asked for fewer requests (429 or `Retry-After`), or its"
+        " limit in Hifi is reached",
     ),
     Word(
         "receipt",
-        "Kafka's record of what became of events at a destination; for you, `hifi receipt"
+        "the record in Kafka of events' outcomes at a destination; you read it with `hifi receipt"
         " REQUEST_ID`",
     ),
     Word("redrive", "sends dead letters again"),
-    Word("replay", "sends what a stream has to a destination once more"),
-    Word("resend", "sends one event again, to where it has arrived or was given up"),
-    Word("retrier", "the service, and the stage, that makes the attempts after the first ones"),
+    Word("replay", "sends a stream's stored events to a destination again"),
+    Word("resend", "sends one event again to destinations that received it or where it is dead"),
+    Word("retrier", "the service, and the stage, that makes all attempts after the first"),
     Word(
         "retry tier",
         "where events wait for their next attempt: 30 s, 5 min, 30 min, 2 h or 8 h",
     ),
     Word(
         "stage",
-        "a step that an event passes: gateway, queue, delivery, and for some a retry tier and the"
-        " retrier",
+        "a step that an event passes through: gateway, queue, delivery, and for some events a"
+        " retry tier and the retrier",
     ),
-    Word("statement", "what Hifi signs about a minute, once it is checked"),
+    Word("statement", "Hifi's signed account of a minute, made once the minute is checked"),
     Word("stream", "a named flow of events"),
-    Word("table", "the latest value of each key, [on every machine](tables.md)"),
-    Word("tenant", "whose streams, keys and quotas they are"),
+    Word("table", "the latest value of each key, kept [on every machine](tables.md)"),
+    Word("tenant", "the owner of streams, keys and quotas"),
     Word(
         "unaccounted",
-        "acknowledged - delivered - queued - waiting - dead: it should be 0, and is counted, never"
-        " assumed",
+        "acknowledged - delivered - queued - waiting - dead: it should be 0; Hifi counts it and"
+        " never assumes it",
     ),
-    Word("verdict", "one word for how a destination is: [OK, SLOW, FAILING ...](console.md)"),
+    Word("verdict", "one word for a destination's health: [OK, SLOW, FAILING ...](console.md)"),
     Word(
         "waiting",
-        "tried and not taken, or kept back, and due to be tried again",
+        "sent without success, or kept back, and due for another attempt",
         ("waiting for a retry",),
     ),
 )
 
-# Words that had this meaning once, each with the one that has it now: no text says them any more.
+# Words that no text uses any more, each with the word that replaced it.
 RETIRED = {
     "check pending": "unchecked",
     "delivery worker": "lane",
@@ -191,18 +200,18 @@ _BY_NAME = {name: word for word in WORDS for name in (word.name, *word.also)}
 
 
 def word_of(text: str) -> Word | None:
-    """The word that a head or a name stands for."""
+    """Return the word for a column head or a name."""
     return _BY_NAME.get(text.lower())
 
 
 def hint_of(word: Word) -> str:
-    """Its explanation, as short as it is read beside a table."""
+    """Return a word's explanation as one short sentence."""
     plain = word.plain
     hint = plain if len(plain) <= _HINT_CHARS_MAX else plain.partition(". ")[0]
     return f"{hint[0].upper()}{hint[1:]}."
 
 
 def table() -> str:
-    """All of them, as a table in Markdown."""
+    """Return all words as a Markdown table."""
     rows = [f"| **{word.name}** | {word.says} |" for word in WORDS]
     return "\n".join(["| word | meaning |", "|---|---|", *rows])

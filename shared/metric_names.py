@@ -1,4 +1,4 @@
-"""Every metric there is: its name, kind, labels and meaning.
+"""Lists every metric: its name, kind, labels and meaning.
 
 Names follow <hifi>_<stage>_<noun>_<unit>[_total]. Labels are bounded sets: a stream, a destination,
 a status, a reason; never an event id, a URL or a key. docs/metrics.md is generated from here.
@@ -9,9 +9,9 @@ from typing import Literal
 
 Kind = Literal["counter", "gauge", "histogram"]
 
-# From a millisecond, which a local Kafka needs at best, to the gateway's own deadline of 10 s.
+# From 1 ms, the best that a local Kafka can do, to the gateway's own deadline of 10 s.
 ACK_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-# From an idle micro-batch to a lane that hangs on a destination's timeout.
+# From an idle micro-batch to a lane that waits for a destination's timeout.
 MICRO_BATCH_BUCKETS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -20,7 +20,7 @@ class Metric:
     name: str
     meaning: str
     labels: tuple[str, ...] = ()
-    # A histogram's.
+    # Only histograms have some.
     buckets: tuple[float, ...] = ()
 
     @property
@@ -50,85 +50,87 @@ GATEWAY_EVENTS = Metric(
 )
 GATEWAY_BODY_BYTES = Metric(
     "hifi_gateway_body_bytes_total",
-    "Request body bytes received, as they came: compressed ones compressed.",
+    "Request body bytes received, counted before decompression.",
     labels=("stream",),
 )
 GATEWAY_ACK_SECONDS = Metric(
     "hifi_gateway_ack_seconds",
-    "From the parsed request to Kafka's last report for it.",
+    "Time from a parsed request to Kafka's last report for its events.",
     labels=("stream",),
     buckets=ACK_BUCKETS_S,
 )
 GATEWAY_IN_FLIGHT_BYTES = Metric(
     "hifi_gateway_in_flight_bytes",
-    "Body bytes held: of requests without an answer yet, and of events reported unknown that"
-    " Kafka has not answered for.",
+    "Body bytes in memory: of unanswered requests, and of events that were reported unknown and"
+    " that Kafka has not answered yet.",
 )
 GATEWAY_CONNECTIONS = Metric(
     "hifi_gateway_connection_count",
-    "Open connections of callers, idle ones too; at most HIFI_GATEWAY_CONNECTIONS_MAX.",
+    "Callers' open connections, idle ones included; at most HIFI_GATEWAY_CONNECTIONS_MAX.",
 )
 GATEWAY_UP = Metric(
     "hifi_gateway_up",
-    "1 while /readyz says so: Kafka stores records and the gateway is not stopping.",
+    "1 while /readyz answers 200: Kafka stores records and the gateway is not stopping.",
 )
 GATEWAY_CONFIG_AGE_SECONDS = Metric(
     "hifi_gateway_config_age_seconds",
-    "Since Kafka last said that the gateway's configuration is the newest.",
+    "Time since Kafka last confirmed that the gateway's configuration is the newest.",
 )
 GATEWAY_SHORT_OF_COPIES_TOPICS = Metric(
     "hifi_gateway_short_of_copies_topics",
-    "Topics of streams in fewer copies than HIFI_KAFKA_REPLICAS and HIFI_KAFKA_IN_SYNC_MIN say.",
+    "Topics of streams with fewer copies than HIFI_KAFKA_REPLICAS and HIFI_KAFKA_IN_SYNC_MIN ask"
+    " for.",
 )
 GATEWAY_SPANS = Metric(
     "hifi_gateway_spans_total",
-    "Spans of traced requests, by what became of them: sent to the collector, or dropped as there"
-    " were too many or it did not take them.",
+    "Spans of traced requests, by result: sent to the collector, or dropped because there were too"
+    " many or because the collector did not accept them.",
     labels=("result",),
 )
 DELIVERY_LANE_UP = _of_destination(
     "hifi_delivery_lane_up",
-    "1 while the lane runs, 0 while a part of it is down and waits to be tried again, or cannot"
-    " begin. Shown by the process that has it; not while it is paused.",
+    "1 while the lane runs, 0 while a part of it cannot start or is down until its next try. The"
+    " process that owns the lane shows it, except while the lane is paused.",
 )
 DELIVERY_LANE_RESTARTS = _of_destination(
     "hifi_delivery_lane_restarts_total",
-    "Times that a lane, or a part of it, died and was tried again.",
+    "Times that a lane, or a part of it, died and was restarted.",
 )
 DELIVERY_LANE_STALLED_SECONDS = _of_destination(
     "hifi_delivery_lane_stalled_seconds",
-    "How long the Kafka partition of a lane that waits longest has had something to send and made"
-    " no progress, or could not begin, once it is too long; else 0.",
+    "How long the slowest Kafka partition of a lane has had something to send but made no progress,"
+    " or could not start; 0 until that is too long.",
 )
 DELIVERY_EVENTS_READ = _of_destination(
     "hifi_delivery_events_read_total",
-    "Events that finished jobs have read; a repeat counts again.",
+    "Events read by finished jobs; events that a job reads again count again.",
 )
 DELIVERY_MICRO_BATCH_SECONDS = Metric(
     "hifi_delivery_micro_batch_seconds",
-    "How long a job with events took, from its plan to its end.",
+    "Time that a job with events took, from its plan to its end.",
     labels=("destination",),
     buckets=MICRO_BATCH_BUCKETS_S,
 )
 DELIVERY_PROGRESS_AGE_SECONDS = _of_destination(
     "hifi_delivery_progress_age_seconds",
-    "How long the Kafka partition of a lane that waits longest has had something to send and made"
-    " no progress; one that hangs shows here.",
+    "How long the slowest Kafka partition of a lane has had something to send but made no progress;"
+    " it rises when one hangs.",
 )
 DELIVERY_FLOW_STATE = Metric(
     "hifi_delivery_flow_state",
-    "1 for the state a destination is in: closed (all is well), rate-limited, half_open, open, held"
-    " or disabled; 0 for the others.",
+    "1 for a destination's state: closed (healthy), rate-limited, half_open, open, held or"
+    " disabled; 0 for the other states.",
     labels=("destination", "state"),
 )
 DELIVERY_FAILING_RATIO = _of_destination(
     "hifi_delivery_failing_ratio",
-    "How much of the time until it is disabled a destination has failed without one success: 0 is"
-    " well, 1 is due. `destination.failing` is logged at 0.5, 0.7 and 0.9.",
+    "How long a destination has failed without one success, as a share of the time after which it"
+    " is disabled: 0 is healthy, at 1 it is disabled. `destination.failing` is logged at 0.5, 0.7"
+    " and 0.9.",
 )
 DELIVERY_PARALLEL = _of_destination(
     "hifi_delivery_parallel_requests",
-    "Requests that a destination gets at once, as adapted to how it answers.",
+    "Parallel requests to a destination, adapted to its answers.",
 )
 DELIVERY_ATTEMPTS = Metric(
     "hifi_delivery_attempts_total",
@@ -137,118 +139,118 @@ DELIVERY_ATTEMPTS = Metric(
 )
 DELIVERY_EVENTS_PARKED = Metric(
     "hifi_delivery_events_parked_total",
-    "Events sent to wait without an attempt being charged, by cause.",
+    "Events set aside to wait without a counted attempt, by cause.",
     labels=("destination", "cause"),
 )
 RETRIER_LANE_UP = Metric(
     "hifi_retrier_lane_up",
-    "1 while this lane of the retrier's goes on, 0 while a Kafka partition of it is down.",
+    "1 while this lane of the retrier runs, 0 while one of its Kafka partitions is down.",
     labels=("lane",),
 )
 RETRIER_LANE_RESTARTS = Metric(
     "hifi_retrier_lane_restarts_total",
-    "Times something of this lane of the retrier's died and was started again.",
+    "Times that a part of this lane of the retrier died and was restarted.",
     labels=("lane",),
 )
 RETRIER_PROGRESS_AGE_SECONDS = Metric(
     "hifi_retrier_progress_age_seconds",
-    "Since when something due of this lane's has not gone on; if it hangs, it shows here.",
+    "How long this lane has had due events but made no progress; it rises when the lane hangs.",
     labels=("lane",),
 )
 RETRIER_LANE_STALLED_SECONDS = Metric(
     "hifi_retrier_lane_stalled_seconds",
-    "How long the lane that has something to do has made no progress, once it is too long; else 0.",
+    "How long the lane has had something to do but made no progress; 0 until that is too long.",
     labels=("lane",),
 )
 RETRIER_EVENTS_RELEASED = Metric(
     "hifi_retrier_events_released_total",
-    "Waiting events that finished micro-batches have read past the due gate.",
+    "Waiting events that the due gate has released, counted when their micro-batch has finished.",
     labels=("lane",),
 )
 RETRIER_MICRO_BATCH_SECONDS = Metric(
     "hifi_retrier_micro_batch_seconds",
-    "How long a micro-batch of the retrier with events took, from its plan to its report.",
+    "Time that a micro-batch of the retrier with events took, from its plan to its report.",
     buckets=MICRO_BATCH_BUCKETS_S,
     labels=("lane",),
 )
 PIPELINES_LANE_UP = _of_pipeline(
     "hifi_pipelines_lane_up",
-    "1 while the pipeline goes on, 0 while it waits to be tried again. Shown by the process that"
-    " has it; of one that is refused nothing is shown.",
+    "1 while the pipeline runs, 0 while it waits for its next try. The process that owns the"
+    " pipeline shows it; a refused pipeline has no value.",
 )
 PIPELINES_LANE_RESTARTS = _of_pipeline(
     "hifi_pipelines_lane_restarts_total",
-    "Times that a job of the pipeline's did not come to its end and was tried again.",
+    "Times that a job of the pipeline failed and was tried again.",
 )
 PIPELINES_LANE_STALLED_SECONDS = _of_pipeline(
     "hifi_pipelines_lane_stalled_seconds",
-    "How long the pipeline has had something to do and made no progress, once it is too long;"
-    " else 0.",
+    "How long the pipeline has had something to do but made no progress; 0 until that is too long.",
 )
 PIPELINES_PROGRESS_AGE_SECONDS = _of_pipeline(
     "hifi_pipelines_progress_age_seconds",
-    "Since when the pipeline has had something to do without going on; if it hangs, it shows here.",
+    "How long the pipeline has had something to do but made no progress; it rises when it hangs.",
 )
 PIPELINES_EVENTS_READ = _of_pipeline(
     "hifi_pipelines_events_read_total",
-    "Events that finished jobs have read; a repeat counts again.",
+    "Events read by finished jobs; events that a job reads again count again.",
 )
 PIPELINES_EVENTS = Metric(
     "hifi_pipelines_events_total",
-    "Events by outcome: passed (one may become several), filtered, late or dead; a repeat counts"
-    " again. Lost ones are offsets that Kafka had already deleted.",
+    "Events by outcome: passed (one may become several), filtered, late, dead or lost; events that"
+    " a job reads again count again. Lost ones are offsets that Kafka had already deleted.",
     labels=("pipeline", "outcome"),
 )
 PIPELINES_KEPT = _of_pipeline(
     "hifi_pipelines_kept_count",
-    "Windows that are open, or keys that are known, of a pipeline that keeps such.",
+    "Open windows or known keys of a pipeline with windows or keys.",
 )
 PIPELINES_KEPT_BYTES = _of_pipeline(
-    "hifi_pipelines_kept_bytes", "The memory that these take, as it is counted for the bounds."
+    "hifi_pipelines_kept_bytes",
+    "Memory of the windows or keys in hifi_pipelines_kept_count, as counted for their limits.",
 )
 PIPELINES_MICRO_BATCH_SECONDS = Metric(
     "hifi_pipelines_micro_batch_seconds",
-    "How long a job with events of the pipeline took, from its plan to its end.",
+    "Time that a job of the pipeline with events took, from its plan to its end.",
     labels=("pipeline",),
     buckets=MICRO_BATCH_BUCKETS_S,
 )
 PIPELINES_EXECUTOR_ENDED = Metric(
     "hifi_pipelines_executor_ended_total",
-    "Times that the pipeline has ended the executor that works on all events, with nothing else at"
-    " work in it: no other can have done it.",
+    "Times that the pipeline killed the executor, which all pipelines share. It was running alone,"
+    " so no other pipeline can be the cause.",
     labels=("tenant", "pipeline"),
 )
 PIPELINES_EXECUTORS_LOST = Metric(
     "hifi_pipelines_executors_lost_total",
-    "Executors of this process that have ended before it, whoever's doing it was.",
+    "Executors of this process that ended before the process did, whatever the cause.",
 )
 PIPELINES_HELD_PLACES = Metric(
     "hifi_pipelines_held_places_count",
-    "Places of the executor that tasks hold which were cut off a while ago and go on.",
+    "Places of the executor held by tasks that still run although Hifi cut them off.",
 )
 PIPELINES_SPARK_UP = Metric(
     "hifi_pipelines_spark_up",
-    "1 once the process has started Spark, which it does for the first pipeline that it gets.",
+    "1 once the process has started Spark, which it does for its first pipeline.",
 )
 OBSERVE_UP = Metric(
     "hifi_observe_up",
-    "1 while the sampler has read all receipts there are; 0 means that its figures may be old.",
+    "1 while the sampler has read all existing receipts; 0 means that its figures may be old.",
 )
 OBSERVE_LEASE_UP = Metric(
     "hifi_observe_lease_up",
-    "1 if this observer runs the audit and has the figures of streams and destinations; 0 while it"
-    " stands by, as another holds the lease.",
+    "1 if this observer runs the audit and shows the figures of streams and destinations; 0 while"
+    " it stands by because another one holds the lease.",
 )
 OBSERVE_VERDICT = Metric(
     "hifi_observe_verdict",
-    "1 for the one verdict that holds of a destination, with its cause in a word (status_503,"
-    " connect_refused); nothing for the others.",
+    "1 for a destination's current verdict, with its cause in a word (status_503, connect_refused);"
+    " other verdicts have no value.",
     labels=("destination", "verdict", "cause"),
 )
 OBSERVE_LAG_SECONDS = Metric(
     "hifi_observe_lag_seconds",
-    "How late events were in the last 5 minutes, out of a stage or end to end, since their own time"
-    " (event) or since the gateway had them (accepted).",
+    "How late events were in the last 5 minutes, at the end of a stage or end to end, measured from"
+    " their own time (event) or from the gateway's acceptance (accepted).",
     labels=("destination", "stage", "since", "quantile"),
 )
 OBSERVE_STAGE_SECONDS = Metric(
@@ -259,98 +261,100 @@ OBSERVE_STAGE_SECONDS = Metric(
 )
 OBSERVE_MEAN_LAG_SECONDS = Metric(
     "hifi_observe_mean_lag_seconds",
-    "How late delivered events were in the last 5 minutes on the average, since their own time"
-    " (event) or since the gateway had them (accepted).",
+    "Mean lateness of events delivered in the last 5 minutes, measured from their own time (event)"
+    " or from the gateway's acceptance (accepted).",
     labels=("destination", "since"),
 )
 OBSERVE_INGEST_SECONDS = Metric(
     "hifi_observe_ingest_seconds",
-    "How old events were when the gateway got them, in the last 5 minutes.",
+    "Age of events when the gateway received them, in the last 5 minutes.",
     labels=("stream", "quantile"),
 )
 OBSERVE_EVENTS_PER_SECOND = Metric(
     "hifi_observe_events_per_second",
-    "Events acknowledged per second in the last minute, by the gateway's ledger.",
+    "Events acknowledged per second in the last minute, according to the gateway's ledger.",
     labels=("stream",),
 )
 OBSERVE_FULLEST_PARTITION_RATIO = Metric(
     "hifi_observe_fullest_partition_ratio",
-    "How many times its even share of the last minutes' events the fullest Kafka partition of a"
-    " stream got; above 2 it is hot. Absent while fewer than 1,000 came.",
+    "Events of a stream's fullest Kafka partition in the last minutes, as a multiple of an even"
+    " share; above 2 it is hot. Absent while fewer than 1,000 events came.",
     labels=("stream",),
 )
 OBSERVE_TOP_KEY_RATIO = Metric(
     "hifi_observe_top_key_ratio",
-    "What part of a stream's events of the last minutes its most frequent key has, from 0 to 1; 0"
-    " where none has a tenth. The console names it.",
+    "Share of a stream's events of the last minutes with its most frequent key, from 0 to 1; 0 if"
+    " no key has a tenth. The console names the key.",
     labels=("stream",),
 )
 OBSERVE_OLDEST_AGE_SECONDS = _of_destination(
     "hifi_observe_oldest_age_seconds",
-    "Age of the oldest event that is neither delivered nor dead, since Kafka has it.",
+    "Time since Kafka stored the oldest event that is neither delivered nor dead.",
 )
 OBSERVE_BACKLOG_EVENTS = _of_destination(
     "hifi_observe_backlog_events",
-    "Events on their way or waiting, parked and rate-limited ones included.",
+    "Queued and waiting events, parked and rate-limited ones included.",
 )
 OBSERVE_BACKLOG_BYTES = _of_destination(
     "hifi_observe_backlog_bytes",
-    "The same in bytes, estimated by the mean size of the stream's latest events.",
+    "Size of queued and waiting events, estimated from the mean size of the stream's latest ones.",
 )
 OBSERVE_WAITING_EVENTS = Metric(
     "hifi_observe_waiting_events",
-    "Events that wait for a retry, by cause: parked, rate-limited, breaker open or failed attempt.",
+    "Events that wait for an attempt, by cause: parked, rate-limited, breaker open or failed"
+    " attempt.",
     labels=("destination", "cause"),
 )
 OBSERVE_UNKNOWN_WAITING_EVENTS = _of_destination(
     "hifi_observe_unknown_waiting_events",
-    "Events that wait for a destination that no configuration names which can be read here, and"
-    " that nobody has removed. They become dead letters at their deadline.",
+    "Events that wait for a destination that nobody has removed, but that no configuration readable"
+    " here contains. They become dead letters at their deadline.",
 )
 OBSERVE_DEAD_EVENTS = _of_destination(
     "hifi_observe_dead_events",
-    "Events that rest in dead letters, by the receipts that are kept.",
+    "Events that are dead letters, according to the receipts that are kept.",
 )
 OBSERVE_UNACCOUNTED_EVENTS = _of_destination(
     "hifi_observe_unaccounted_events",
-    "Events without an outcome that their lane has passed or Kafka deleted: lost until explained.",
+    "Events without an outcome that their lane has passed or that Kafka has deleted: a loss until"
+    " somebody explains it.",
 )
 OBSERVE_SILENT_SECONDS = _of_destination(
     "hifi_observe_silent_seconds",
-    "How long a lane has given no sign although there is work, seen from outside of Spark.",
+    "How long a lane has given no sign of life despite work, as seen from outside Spark.",
 )
 OBSERVE_LOST_EVENTS = Metric(
     "hifi_observe_lost_events",
-    "Events of the last hour's minutes, or found within it, that are lost, by who lost them.",
+    "Events lost in the last hour, or found to be lost in it, by the stage that lost them.",
     labels=("destination", "stage"),
 )
 OBSERVE_LOST_RATIO = _of_destination(
     "hifi_observe_lost_ratio",
-    "The worst minute of these: lost events as a part of those acknowledged.",
+    "Lost events as a share of acknowledged ones, in the worst minute of hifi_observe_lost_events.",
 )
 OBSERVE_OVERDUE_MINUTES = _of_destination(
     "hifi_observe_overdue_minutes",
-    "Minutes that should be checked and are not, however old.",
+    "Minutes of any age that should be checked and are not.",
 )
 OBSERVE_AUDIT_BEHIND_SECONDS = Metric(
     "hifi_observe_audit_behind_seconds",
-    "Since the audit last finished a run, beyond the time between two runs.",
+    "Time since the audit last finished a run, beyond its regular interval.",
 )
 OBSERVE_AUDIT_RUN_SECONDS = Metric(
     "hifi_observe_audit_run_seconds",
-    "How long the audit's last run took.",
+    "Duration of the audit's last run.",
 )
 OBSERVE_UNREADABLE_RECORDS = Metric(
     "hifi_observe_unreadable_count",
-    "Records that the audit could not read in the last day: they prove nothing of any event.",
+    "Records of the last day that the audit could not read: they prove nothing about any event.",
 )
 OBSERVE_UNDER_MIN_ISR_TOPICS = Metric(
     "hifi_observe_under_min_isr_topics",
-    "Topics of ours with too few replicas in sync, of some Kafka partition: it takes no writes.",
+    "Hifi's topics with a Kafka partition that takes no writes, as too few replicas are in sync.",
 )
 OBSERVE_CLOCK_SKEW_SECONDS = Metric(
     "hifi_observe_clock_skew_seconds",
-    "How far a clock is ahead of the broker's: that of observe, or of the gateways.",
+    "How far the clock of observe, or of the gateways, is ahead of the broker's.",
     labels=("clock",),
 )
 
@@ -358,7 +362,7 @@ CATALOGUE = tuple(value for value in tuple(globals().values()) if isinstance(val
 
 
 def table() -> str:
-    """The catalogue as a Markdown table."""
+    """Return the catalogue as a Markdown table."""
     rows = [
         f"| `{m.name}` | {m.kind} | {', '.join(m.labels) or '-'} | {m.meaning} |" for m in CATALOGUE
     ]

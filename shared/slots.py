@@ -1,8 +1,8 @@
-"""Says which of the slots each member of a group is to have, and which of them it may begin.
+"""Assigns slots to the members of a group, and says which of them each member may use now.
 
-Each thing that is shared out has a name, and a name has one slot. The leader of the group computes
-this from the slots that each member says it still holds, so a slot moves in two steps: its holder
-is asked to give it up, and it has a new owner only when nobody holds it any more.
+Each shared item has a name, and each name maps to one slot. The leader of the group computes the
+assignment from the slots that members report they hold. A slot moves in two steps: its holder is
+asked to release it, and it gets a new owner only when nobody holds it any more.
 """
 
 import zlib
@@ -14,25 +14,25 @@ from typing import TypeAlias
 # Keyed by member.
 Slots: TypeAlias = Mapping[str, frozenset[int]]
 
-# As many machines can share the lanes, and each has its part to within one slot: of 50 machines
-# none has more than 3. A slot costs nothing but its number in an assignment.
+# Up to 128 machines can share the lanes, and their shares differ by one slot at most: with 50
+# machines none has more than 3. A slot costs only its number in an assignment.
 SLOT_COUNT = 128
 
 
 def slot_of(name: str, slot_count: int = SLOT_COUNT) -> int:
-    """The slot of a name: the same for everybody, forever."""
+    """Return the slot of a name: the same in every process, forever."""
     return zlib.crc32(name.encode()) % slot_count
 
 
 def shares(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
-    """The slots of each member in the end, from those they hold now: even, and few slots move.
+    """Return each member's final slots, given the held ones: an even share, with few moves.
 
-    A member that says it holds the slot behind the last one is to have none: it leaves.
+    A member that reports the slot after the last one is leaving, and gets no slots.
     """
     claims = _claims(held)
     stay = [member for member in held if slot_count not in held[member]]
     each, odd = divmod(slot_count, max(len(stay), 1))
-    # The member with the most comes first, and so has one of the odd slots: one less has to move.
+    # The member with the most slots comes first and gets an odd slot, so one slot less must move.
     members = sorted(stay, key=lambda member: (-len(held[member]), member))
     sizes = {member: each + (rank < odd) for rank, member in enumerate(members)}
     kept = {
@@ -48,7 +48,7 @@ def shares(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
 
 
 def may_have(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
-    """The slots of its share that each member may work on now: those that no other member holds."""
+    """Return the slots that each member may use now: those of its share that no other holds."""
     claims = _claims(held)
     return {
         member: frozenset(slot for slot in share if claims[slot] == (slot in held[member]))
@@ -57,13 +57,13 @@ def may_have(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
 
 
 def spelled(slots: Iterable[int]) -> str:
-    """Slots as a person reads them: 0-63, 65."""
-    # Within a run of consecutive slots, a slot minus its rank is always the same.
+    """Write slots for people: 0-63, 65."""
+    # In a run of consecutive slots, the slot minus its rank is constant.
     ranked = groupby(enumerate(sorted(slots)), lambda pair: pair[1] - pair[0])
     runs = [[slot for _, slot in run] for _, run in ranked]
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
 def _claims(held: Mapping[str, Collection[int]]) -> Counter[int]:
-    """How many members say that they hold each slot."""
+    """Count the members that report each slot."""
     return Counter(chain.from_iterable(map(frozenset, held.values())))

@@ -1,20 +1,20 @@
-"""Writes times, durations, counts and sizes for pages and commands: short, exact, always alike."""
+"""Writes times, durations, counts and sizes for pages and commands, in one short format each."""
 
 import time
 
-# Where there is nothing to write.
+# The mark of a missing value.
 NONE = "\u2013"
-# The fate of events after a person's request to try their destination now.
+# The effects on events after somebody asks to try their destination now.
 WHAT_FOLLOWS = (
-    "New events go out at once. Those that wait for a retry follow when their wait is over: within"
-    " 5 min what a breaker, a hold or a pause kept back, later what it had refused several times or"
-    " had asked to wait with."
+    "New events go out at once. Events that wait for a retry follow when their wait is over: within"
+    " 5 min if a breaker, a hold or a pause kept them back, later if the destination refused them"
+    " several times or asked for a longer wait."
 )
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 
 
 def duration(seconds: float | None) -> str:
-    """Two figures at most: 340 ms, 2.1 s, 4 min 10 s, 3 h 5 min, 2 d 4 h."""
+    """Write a duration in two units at most: 340 ms, 2.1 s, 4 min 10 s, 3 h 5 min, 2 d 4 h."""
     if seconds is None:
         return NONE
     if seconds < 0:
@@ -40,7 +40,7 @@ def count(number: int) -> str:
 
 
 def size(size_bytes: int | None) -> str:
-    """Three figures at most: 999 B, 9.5 kB, 120 MB."""
+    """Write a size with three digits at most: 999 B, 9.5 kB, 120 MB."""
     if size_bytes is None:
         return NONE
     amount, units = float(size_bytes), ["TB", "GB", "MB", "kB", "B"]
@@ -52,7 +52,7 @@ def size(size_bytes: int | None) -> str:
 
 
 def clock(at_ms: int) -> str:
-    """Hours, minutes, seconds, UTC."""
+    """Write the time of day to the second, UTC."""
     return time.strftime("%H:%M:%S", time.gmtime(at_ms / 1000))
 
 
@@ -61,7 +61,7 @@ def minute(at_ms: int) -> str:
 
 
 def moment(at_ms: int) -> str:
-    """Day and time to the millisecond, UTC, as it can be pasted elsewhere."""
+    """Write day and time to the millisecond, UTC, in a form that can be pasted elsewhere."""
     try:
         day = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_ms // 1000))
     except (ValueError, OverflowError, OSError):
@@ -70,13 +70,13 @@ def moment(at_ms: int) -> str:
 
 
 def to_minute(at_ms: int) -> str:
-    """Month, day and time to the minute, UTC, for a moment less than a month ago."""
+    """Write month, day and time to the minute, UTC."""
     text = moment(at_ms)
     return text[5:16] if text.endswith("Z") else text
 
 
 def sentence(text: str) -> str:
-    """The text as a sentence, for reasons that were written as parts of one."""
+    """Make a sentence of a reason that was written as part of one."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 

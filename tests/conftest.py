@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _profiles_are_none_of_the_developers(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[None]:
-    """Commands in tests speak to no Hifi that somebody has named at home."""
+    """Keep commands in tests away from any Hifi that a developer has configured at home."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HIFI_PROFILES", str(tmp_path_factory.mktemp("profiles") / "none.json"))
         yield
@@ -47,7 +47,7 @@ def _profiles_are_none_of_the_developers(
 
 @pytest.fixture(scope="session", autouse=True)
 def _jvms_compile_quickly() -> Iterator[None]:
-    """A JVM that lasts for a test spends more on its optimizing compiler than that gives back.
+    """Save compile time: a JVM that lasts for one test never earns back its optimizing compiler.
 
     That compiler took two fifths of the processor time of pipeline tests.
     """
@@ -58,7 +58,7 @@ def _jvms_compile_quickly() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _clients_share_the_certificates() -> Iterator[None]:
-    """A client of HTTP reads all that the machine trusts: 20 ms, and tests make thousands."""
+    """Share the machine's certificates: reading them takes 20 ms, and tests make many clients."""
     shared = functools.cache(httpx.create_ssl_context)
 
     def context(*, verify: Any, cert: Any, trust_env: bool) -> ssl.SSLContext:
@@ -74,7 +74,7 @@ def _clients_share_the_certificates() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_kafka_client_is_left_open() -> Iterator[None]:
-    """One that is forgotten complains when it is collected, which may be after the last test."""
+    """Find clients that a test forgot: each complains when it is collected, perhaps too late."""
     yield
     aiokafka = sys.modules.get("aiokafka")
     if aiokafka is None:
@@ -83,16 +83,16 @@ def _no_kafka_client_is_left_open() -> Iterator[None]:
     left = [
         one for one in gc.get_objects() if issubclass(type(one), kinds) and one._closed is False
     ]
-    assert not left, f"somebody has not stopped {left}"
+    assert not left, f"a test has not stopped {left}"
 
 
 @pytest.fixture(autouse=True)
 def _commands_leave_the_logs_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A command that runs in the tests' own process must not share its output with the logs.
+    """Keep the output of a command that runs in the tests' own process separate from the logs.
 
     Its output is closed when it ends, and every service in the same process would fail at its next
-    line; and what a service logs meanwhile is not what the command says. So the lines go where the
-    process itself complains.
+    line. Also, lines that a service logs meanwhile are not the command's output. So the lines go
+    where the process itself complains.
     """
     commands = sys.modules.get("deploy.cli.commands")
     if commands is None:
@@ -104,7 +104,7 @@ def _commands_leave_the_logs_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[
     )
     structlog.configure(logger_factory=elsewhere)
     for console in (commands.out, commands.talk):
-        # Drop the cached one: its width comes from the command that made it.
+        # Drop the cached one: its width comes from the command that created it.
         vars(console).pop("console", None)
     yield
     structlog.reset_defaults()

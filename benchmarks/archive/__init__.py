@@ -1,1 +1,1 @@
-"""Measures the way to stores and databases."""
+"""Measures archives, and pipelines that write to databases."""

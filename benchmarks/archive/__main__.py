@@ -1,7 +1,7 @@
 """Measures archives and databases, and prints a table and one JSON object as the last line.
 
-`python -m benchmarks.archive [--short] [keeping] ...`: all there is, or what is named (a module of
-`figures` each). `--short`: fewer events, to see whether it works.
+`python -m benchmarks.archive [--short] [keeping] ...` runs all modules of `figures`, or the named
+ones. `--short`: fewer events, to check that it works.
 """
 
 from benchmarks.archive import figures

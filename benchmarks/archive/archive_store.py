@@ -10,7 +10,7 @@ from shared.runtime.secret_box import SecretBox
 
 
 def folder_store(bench: Bench) -> OpenStore:
-    """The store `archive`, a folder; a pipelines process that is started from here knows it."""
+    """Make the store `archive`, a folder, for pipelines processes that are started after this."""
     bench.folder.mkdir(parents=True, exist_ok=True)
     folder, stores = bench.folder / "kept", bench.folder / "stores.toml"
     stores.write_text(f'[archive]\nurl = "file://{folder}"\n')
@@ -19,5 +19,5 @@ def folder_store(bench: Bench) -> OpenStore:
 
 
 def archive_of(stream: str, name: str) -> Pipeline:
-    """One that keeps all of a stream there."""
+    """Return a pipeline that keeps a whole stream in the store `archive`."""
     return Pipeline.of({"name": name, "from": {"stream": stream}, "to": [{"archive": "archive"}]})

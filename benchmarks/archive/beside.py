@@ -1,7 +1,7 @@
 """Measures delivery's rate beside a busy pipeline, as a share of its rate alone.
 
 A backlog of 600,000 events of 500 bytes in 4 Kafka partitions is delivered to a local sink in
-batches of 500: alone, and again and again while the pipeline is at work. Interleaved, three rounds.
+batches of 500: once alone, and repeatedly while the pipeline works, in three interleaved rounds.
 Kafka, Spark, sink and store share the machine.
 """
 
@@ -25,7 +25,7 @@ _WARM_UP_ROUNDS = 1
 
 
 class RoundMedians(NamedTuple):
-    """Medians of the rounds; the share is that of each round by itself."""
+    """Medians over the rounds; `share` is the median of each round's own ratio."""
 
     share: float
     alone_per_s: int
@@ -36,7 +36,7 @@ class RoundMedians(NamedTuple):
 def beside_delivery(
     bench: Bench, pipeline_of: Callable[[int], Pipeline], events: int
 ) -> RoundMedians:
-    """Measure rounds, each with a new pipeline that ends when it has read `events` events."""
+    """Measure rounds, each with a new pipeline that stops after reading `events` events."""
     backlog = bench.count(EVENTS)
     make_streams(bench.servers, [STREAM])
     write_all(bench.servers, STREAM, count=backlog)
@@ -58,7 +58,7 @@ def beside_delivery(
 
 @dataclass
 class _Deliveries:
-    """Each to a destination that is new, and so begins with the first event."""
+    """Runs deliveries, each to a new destination, so that it begins with the first event."""
 
     sink: LagSink
     driver: Driver
@@ -80,5 +80,5 @@ def _round(
     with runner.draining(pipeline, events) as draining:
         while not draining.is_over:
             beside.append(deliveries.run())
-    # The last one had the machine to itself for a part of its time.
+    # During a part of the last delivery the pipeline had already ended.
     return alone, statistics.mean(beside[:-1] or beside), draining.per_s

@@ -1,1 +1,1 @@
-"""Measures pipelines: a module of `figures` for each thing that is measured."""
+"""Measures pipelines; `figures` has a module for each measurement."""

@@ -1,4 +1,4 @@
-"""Runs a pipelines process to measure, and controls it."""
+"""Runs and controls a pipelines process for measurements."""
 
 import asyncio
 import os
@@ -33,19 +33,19 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The place of a measurement, with a folder of its own."""
+    """The environment of a measurement: its Kafka and its own folder."""
 
     servers: str
     folder: Path
     is_short: bool = False
 
     def count(self, of: int) -> int:
-        """As many of something, or fewer when it is to be short."""
+        """Return the number unchanged, or a fraction of it in a short run."""
         return of // _SHORT_PART if self.is_short else of
 
     @contextmanager
     def running(self, **settings: str) -> Iterator["Runner"]:
-        """A pipelines process."""
+        """Run a pipelines process."""
         (port,) = pick_free(1)
         mine = {
             "BOOTSTRAP_SERVERS": self.servers,
@@ -69,14 +69,14 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """The pipelines process, and the channel that commands it."""
+    """Controls a pipelines process."""
 
     servers: str
     pid: int
     metrics: str
 
     def put(self, *pipelines: Pipeline) -> None:
-        """With the streams that they name."""
+        """Create pipelines, and the streams that they name."""
         names = {name for pipeline in pipelines for name in pipeline.streams}
         kept = [spec for pipeline in pipelines if (spec := pipeline.kept_spec)]
         make_streams(self.servers, sorted(names), more=kept)
@@ -87,7 +87,7 @@ class Runner:
         asyncio.run(write_records(self.servers, records))
 
     def figure(self, name: str, pipeline: str, **labels: str) -> float:
-        """A metric of a pipeline, 0 while there is none."""
+        """Return a metric of a pipeline; 0 while it does not exist."""
         with urlopen(self.metrics, timeout=5) as answer:  # noqa: S310 - loopback, ours
             text = answer.read().decode()
         wanted = {"pipeline": pipeline, **labels}
@@ -98,14 +98,14 @@ class Runner:
         )
 
     def drain(self, pipeline: Pipeline, count: int) -> float:
-        """Events per second, from its first job to its last; the pipeline is new."""
+        """Run a new pipeline; return its events per second, from its first job to its last."""
         with self.draining(pipeline, count) as draining:
             pass
         return draining.per_s
 
     @contextmanager
     def draining(self, pipeline: Pipeline, count: int) -> Iterator["Draining"]:
-        """The same, of which something else is done meanwhile; `is_over` is asked until it is."""
+        """Run a new pipeline beside the block, which may check `is_over`; wait for its end."""
         self.put(pipeline)
         self.wait_until_up(pipeline)
         draining = Draining(self, pipeline, count)
@@ -128,7 +128,7 @@ class Runner:
         wait(lambda: self.events_read(pipeline) >= count)
 
     def used(self, for_s: float) -> tuple[float, int]:
-        """Cores that it takes, and MB that it has: what processes share is divided among them."""
+        """Return the used cores and resident MB of the process with its descendants."""
         before_s, _ = used_by(self.pid)
         time.sleep(for_s)
         after_s, _ = used_by(self.pid)
@@ -137,7 +137,7 @@ class Runner:
 
 @dataclass
 class Draining:
-    """A pipeline on its way through a backlog."""
+    """A pipeline that works through a backlog."""
 
     runner: Runner
     pipeline: Pipeline
@@ -146,7 +146,7 @@ class Draining:
     _took_s: float | None = None
 
     def look(self) -> bool:
-        """Whether it is over; when that was is noted."""
+        """Return whether the pipeline is done; record when it was."""
         is_over = self.runner.events_read(self.pipeline) >= self.count
         if is_over and self._took_s is None:
             self._took_s = time.monotonic() - self._began_s
@@ -158,7 +158,7 @@ class Draining:
 
     @property
     def per_s(self) -> float:
-        assert self._took_s is not None, "it is over"
+        assert self._took_s is not None, "the pipeline is done"
         return self.count / self._took_s
 
 
@@ -172,7 +172,7 @@ def pipeline_of(
     to: str | None = None,
     schema: str = _MEMBERS,
 ) -> Pipeline:
-    """One that reads what `paced` writes, and writes it to a stream beside."""
+    """Return a pipeline that reads events of `paced`, and writes to another stream."""
     return Pipeline.of(
         {
             "name": name,
@@ -185,7 +185,7 @@ def pipeline_of(
 
 
 def run_paced(servers: str, streams: Sequence[str], events_per_s: float, seconds: float) -> int:
-    """Write to each for `seconds`, in a process of its own; return how many events each got."""
+    """Write to each stream from a separate process; return the number of events of each."""
     load = subprocess.run(
         [
             *(sys.executable, "-m", "benchmarks.paced", servers),
@@ -200,7 +200,7 @@ def run_paced(servers: str, streams: Sequence[str], events_per_s: float, seconds
 
 
 def put(servers: str, objects: Sequence[ConfigObject]) -> None:
-    """Into the configuration."""
+    """Write objects to the configuration."""
     asyncio.run(write_config(servers, objects))
 
 
@@ -211,7 +211,7 @@ def make_streams(
     partition_count: int = 4,
     more: Sequence[TopicSpec] = (),
 ) -> None:
-    """Those of these that are not there yet, and other topics."""
+    """Create the missing streams, and `more` topics."""
     asyncio.run(_make(servers, names, partition_count, more))
 
 
@@ -226,7 +226,7 @@ async def _make(
 
 
 def count_of(servers: str, stream: str) -> int:
-    """Return how many records a stream has; Kafka's own markers, if any, would count too."""
+    """Return the number of offsets in a stream, which includes Kafka's own markers."""
     return asyncio.run(_count(servers, stream))
 
 
@@ -237,11 +237,11 @@ async def _count(servers: str, stream: str) -> int:
 
 
 def wait(holds: Callable[[], bool]) -> None:
-    """Until it holds; RuntimeError if it never does."""
+    """Wait until the condition holds; RuntimeError after `_TIMEOUT_S`."""
     until_s = time.monotonic() + _TIMEOUT_S
     while not holds():
         if time.monotonic() > until_s:
-            raise RuntimeError(f"not done after {_TIMEOUT_S:g} s: its log is beside it")
+            raise RuntimeError(f"not done after {_TIMEOUT_S:g} s: see the process's log")
         time.sleep(_LOOK_S)
 
 

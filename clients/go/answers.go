@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Longer than any gateway asks for; a date far ahead must not stop a sender.
+// Longer than any gateway asks for, so that a date in the far future does not stop a sender.
 const retryAfterMax = 300 * time.Second
 
-// answer says what is known of the events of a request: final has a verdict by place, again the
-// places that are to be sent again, and all others were accepted.
+// answer has the results of a request's events: final has verdicts by place, again has the places to
+// send again, and all other events were accepted.
 type answer struct {
 	final       map[int]verdict
 	again       []int
 	mayBeStored bool
-	// The batch was refused for one of its events, or for how many there are.
+	// The batch was refused because of one of its events, or because of its size.
 	isToBeHalved bool
-	// The same will be said of every request until somebody changes something.
+	// Every request gets the same answer until somebody changes a setting.
 	isSetup bool
-	// How long the gateway asks to be left alone; negative if it does not.
+	// The pause that the gateway asks for; negative if it asks for none.
 	wait          time.Duration
 	problem, code string
 	isRehearsed   bool
@@ -33,8 +33,8 @@ type verdict struct {
 	code, reason, pointer string
 }
 
-// readAnswer follows the gateway's contract (docs/api.md), and believes a yes only where it is one:
-// a proxy's 200 is none.
+// readAnswer follows the gateway's contract (docs/api.md), and accepts a success only from a gateway:
+// a proxy's 200 does not count.
 func readAnswer(status int, header http.Header, body []byte, count int) answer {
 	said := membersOf(body)
 	if status == http.StatusNoContent && len(body) == 0 {
@@ -68,13 +68,14 @@ func readAnswer(status int, header http.Header, body []byte, count int) answer {
 			read.final[nth] = verdict{Rejected, named, problem, ""}
 		}
 	default:
-		// So may a yes that is not the gateway's: what stands before it says so while it is away.
+		// This includes a success from another server, such as a proxy while the gateway is down.
 		read.again, read.mayBeStored, read.wait = places(count), !isNothingStored(status), wait
 	}
 	return read
 }
 
-// isNothingStored: any other status without a verdict leaves open whether something was stored.
+// isNothingStored reports whether nothing of the request was stored. With any other status it may be,
+// unless the answer says more.
 func isNothingStored(status int) bool {
 	return status == 408 || status == 409 || status == 425 || status == 429 || status == 503
 }
@@ -89,7 +90,7 @@ func isOfTheSetup(status int) bool {
 	return status >= 300 && status < 400
 }
 
-// listedIn reads the entry of each event that was not accepted; false unless they fit the request.
+// listedIn reads the entries of events that were not accepted; false unless they match the request.
 func listedIn(said map[string]any, count int) (answer, bool) {
 	results, isList := said["results"].([]any)
 	accepted, isNumber := whole(said["accepted"])
@@ -120,7 +121,7 @@ func listedIn(said map[string]any, count int) (answer, bool) {
 	return read, len(seen) == open && accepted+open == count
 }
 
-// sentence describes the problem for a person.
+// sentence returns a sentence about the answer for people.
 func sentence(status int, header http.Header, said map[string]any, code string) string {
 	where := strings.TrimSpace(fmt.Sprintf("%d %s", status, code))
 	detail := text(said["detail"])
@@ -131,24 +132,24 @@ func sentence(status int, header http.Header, said map[string]any, code string) 
 	_, isOurs := said["request_id"]
 	switch {
 	case status == 401:
-		return fmt.Sprintf("The gateway does not know this key (%s): %s.", where, or(detail, "give another"))
+		return fmt.Sprintf("The gateway does not know this key (%s): %s.", where, or(detail, "use another key"))
 	case status == 403:
 		return fmt.Sprintf("The key may not do this (%s): %s.", where, or(detail, "use another key"))
 	case code == "unknown_stream":
-		return fmt.Sprintf("The stream is not there (%s): %s; `hifi streams put` makes it.", where, detail)
+		return fmt.Sprintf("The stream does not exist (%s): %s; `hifi streams put` makes it.", where, detail)
 	case status >= 300 && status < 400:
-		return fmt.Sprintf("The address leads elsewhere (%s): give the one of %s.", where, or(header.Get("Location"), "somewhere else"))
+		return fmt.Sprintf("The address redirects (%s): use the address of %s.", where, or(header.Get("Location"), "somewhere else"))
 	case code != "":
 		return fmt.Sprintf("The gateway says %s: %s.", where, detail)
 	case isOurs:
-		return fmt.Sprintf("Not all events were taken (%s).", where)
+		return fmt.Sprintf("Not all events were accepted (%s).", where)
 	case status >= 500 || isNothingStored(status):
-		return fmt.Sprintf("What answers in front of the gateway says %s: it may be away.", where)
+		return fmt.Sprintf("The server before the gateway answers %s: the gateway may be down.", where)
 	}
-	return fmt.Sprintf("What answers there is no Hifi gateway (%s): look at the address.", where)
+	return fmt.Sprintf("The server is not a Hifi gateway (%s): check the address.", where)
 }
 
-// retryAfter is negative where nothing is asked for. A date counts from the answer's own, as clocks differ.
+// retryAfter is negative if the answer asks for no pause. A date counts from the answer's Date, as clocks differ.
 func retryAfter(header http.Header) time.Duration {
 	asked := strings.TrimSpace(header.Get("Retry-After"))
 	wait := time.Duration(-1)
@@ -177,7 +178,7 @@ func whole(value any) (int, bool) {
 	return int(number), isNumber && number == float64(int(number))
 }
 
-// isTrue takes as true whatever is neither absent nor nothing.
+// isTrue reports whether a value is neither absent, false, zero nor empty.
 func isTrue(value any) bool {
 	return value != nil && value != false && value != 0.0 && value != ""
 }

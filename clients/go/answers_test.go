@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The cases are those of all clients.
+// All clients share these cases.
 func TestEachAnswerMeansWhatTheContractSays(t *testing.T) {
 	raw, err := os.ReadFile("../contract/answers.json")
 	if err != nil {

@@ -14,22 +14,22 @@ import (
 const EventBytesMax = 1_000_000
 
 var (
-	// Random once, then counted: no other process has these ids.
+	// An id has one random part and a count, so no other process makes the same ids.
 	idBegin = randomHex(12)
 	idCount atomic.Uint64
 )
 
-// Mark says something of an event beside its members.
+// Mark sets the id or the ordering key of an event.
 type Mark struct{ member, value string }
 
-// ID names the event; without it the member `id` does, or an id is made.
+// ID sets the event's id. Without it, the event's member `id` is used, or a new id is made.
 func ID(id string) Mark { return Mark{"id", id} }
 
-// Key orders: events of one key lie in one Kafka partition.
+// Key sets the ordering key: events with the same key go to one Kafka partition, in order.
 func Key(key string) Mark { return Mark{"partitionkey", key} }
 
-// lineOf turns an event into a line of JSON with an id, the same however often it goes. Bytes and
-// texts of JSON keep their own, but for line breaks.
+// lineOf turns an event into a line of JSON with an id, which stays the same for every retry. An event
+// given as text or bytes keeps its bytes except line breaks.
 func lineOf(event any, marks []Mark) (id string, line []byte, err error) {
 	raw, err := written(event)
 	if err != nil {
@@ -37,7 +37,7 @@ func lineOf(event any, marks []Mark) (id string, line []byte, err error) {
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil || members == nil {
-		return "", nil, fmt.Errorf("%w: an event is an object, and this is none: %.100s", ErrNotAnEvent, raw)
+		return "", nil, fmt.Errorf("%w: an event must be an object: %.100s", ErrNotAnEvent, raw)
 	}
 	added := map[string]string{}
 	for _, mark := range marks {
@@ -49,7 +49,7 @@ func lineOf(event any, marks []Mark) (id string, line []byte, err error) {
 		case !isThere || string(given) == "null":
 			added["id"] = idBegin + "-" + strconv.FormatUint(idCount.Add(1), 16)
 		case json.Unmarshal(given, &id) != nil:
-			return "", nil, fmt.Errorf("%w: the id of an event is a text, not %.100s", ErrNotAnEvent, given)
+			return "", nil, fmt.Errorf("%w: the id of an event must be a text, not %.100s", ErrNotAnEvent, given)
 		}
 	}
 	if given, isGiven := added["id"]; isGiven {
@@ -65,7 +65,7 @@ func lineOf(event any, marks []Mark) (id string, line []byte, err error) {
 		}
 	}
 	if len(line) > EventBytesMax {
-		return "", nil, fmt.Errorf("%w: it has %d bytes and an event may have %d: send less, or where the rest is",
+		return "", nil, fmt.Errorf("%w: it has %d bytes, but may have only %d: send less, or a link to the rest",
 			ErrNotAnEvent, len(line), EventBytesMax)
 	}
 	return id, line, nil
@@ -87,7 +87,7 @@ func written(event any) ([]byte, error) {
 	return raw, nil
 }
 
-// oneLine is a copy; JSON has line breaks between its tokens only.
+// oneLine returns a copy without line breaks; JSON has them only between its tokens.
 func oneLine(raw []byte) []byte {
 	return bytes.ReplaceAll(bytes.ReplaceAll(raw, []byte{'\n'}, []byte{' '}), []byte{'\r'}, []byte{' '})
 }

@@ -33,7 +33,7 @@ func ExampleSender() {
 	// Output: accepted
 }
 
-// The pages show code that was run.
+// The README and the docs must show only code that this example runs.
 func TestTheReadmesShowTheExample(t *testing.T) {
 	run, err := os.ReadFile("example_test.go")
 	if err != nil {

@@ -5,32 +5,32 @@ import (
 	"sync"
 )
 
-// Fate is the final state of an event.
+// Fate is the final outcome of an event.
 type Fate string
 
 const (
-	// Accepted: Kafka has it, on as many brokers as Hifi promises.
+	// Accepted: Kafka has the event, on as many brokers as Hifi promises.
 	Accepted Fate = "accepted"
-	// Rejected: Hifi does not take it; Code, Reason and Pointer say why.
+	// Rejected: Hifi refuses the event; Code, Reason and Pointer say why.
 	Rejected Fate = "rejected"
-	// NotStored: time was up, and it is not in the log.
+	// NotStored: time was up, and the event is not in the log.
 	NotStored Fate = "not_stored"
-	// Unknown: time was up, and it may be in the log.
+	// Unknown: time was up, and the event may be in the log.
 	Unknown Fate = "unknown"
 )
 
-// Outcome is the end of one event.
+// Outcome is the fate of one event, and its reason.
 type Outcome struct {
 	ID                    string
 	Fate                  Fate
 	Code, Reason, Pointer string
 }
 
-// fates has the outcomes of the events that go together.
+// fates has the outcomes of the events of one batch.
 type fates struct {
 	mu   sync.Mutex
 	told []*Outcome
-	// Closed when there are outcomes; a new channel replaces it.
+	// Closed when there are new outcomes; a new channel replaces it.
 	news chan struct{}
 }
 
@@ -49,7 +49,7 @@ func (f *fates) known(nth int) (*Outcome, <-chan struct{}) {
 	return f.told[nth], f.news
 }
 
-// tell keeps the outcomes by place, and returns those of events that had none.
+// tell stores outcomes by place, and returns those of events that had none before.
 func (f *fates) tell(outcomes map[int]Outcome) []Outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,7 +65,7 @@ func (f *fates) tell(outcomes map[int]Outcome) []Outcome {
 	return fresh
 }
 
-// Sent is one event that was given to a sender.
+// Sent is one event that a sender has taken.
 type Sent struct {
 	ID    string
 	fates *fates
@@ -87,7 +87,7 @@ func (s *Sent) Outcome(ctx context.Context) (Outcome, error) {
 	}
 }
 
-// Known is the outcome, if there is one already.
+// Known returns the outcome, if there is one already.
 func (s *Sent) Known() (Outcome, bool) {
 	if known, _ := s.fates.known(s.nth); known != nil {
 		return *known, true

@@ -12,21 +12,21 @@ const (
 	pauseMax   = 5 * time.Second
 )
 
-// pace holds back all requests of a sender while the gateway is away or has asked for a pause.
+// pace holds back all requests of a sender while the gateway is down or has asked for a pause.
 type pace struct {
 	mu        sync.Mutex
 	problem   string
 	notBefore time.Time
-	// The gateway's requested pause holds even if another request succeeds meanwhile.
+	// A pause that the gateway asked for lasts even if another request succeeds.
 	askedUntil time.Time
 	failures   int
-	// Closed when requests may go sooner than announced.
+	// Closed when requests may be sent sooner than planned.
 	sooner chan struct{}
 }
 
 func newPace() *pace { return &pace{sooner: make(chan struct{})} }
 
-// turn waits until a request may go; false if the context ends first.
+// turn waits until a request may be sent; false if the context ends first.
 func (p *pace) turn(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		p.mu.Lock()
@@ -57,13 +57,13 @@ func (p *pace) wentWell() {
 	p.sooner = make(chan struct{})
 }
 
-// failed has requests wait longer each time, or as long as was asked for; it says whether this
-// problem is news.
+// failed makes requests wait longer each time, or as long as the gateway asks; it returns whether the
+// problem is new.
 func (p *pace) failed(problem string, asked time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pause := min(pauseFirst<<min(p.failures, 10), pauseMax)
-	// So that many senders do not come back in the same moment.
+	// Random, so that many senders do not retry at the same moment.
 	pause = pause/2 + time.Duration(rand.Int63n(int64(pause/2)))
 	now := time.Now()
 	if asked >= 0 {

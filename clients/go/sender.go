@@ -17,43 +17,43 @@ import (
 var (
 	// ErrSetup: the sender cannot be made with these options.
 	ErrSetup = errors.New("hifi: setup")
-	// ErrNotAnEvent: the event to send is no JSON object, or is too large.
+	// ErrNotAnEvent: the event to send is not a JSON object, or is too large.
 	ErrNotAnEvent = errors.New("hifi: not an event")
-	// ErrClosed: the sender was closed; make another one.
+	// ErrClosed: the sender is closed; make another one.
 	ErrClosed = errors.New("hifi: the sender is closed: make another one")
-	// ErrGateway: the gateway is not there, is not one, or does not accept these events.
+	// ErrGateway: no gateway answers at this address, or it does not accept these events.
 	ErrGateway = errors.New("hifi: gateway")
 )
 
 var streamName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,99}$`)
 
-// An event costs this much memory besides its bytes.
+// The memory of an event besides its bytes.
 const overheadBytes = 64
 
 // Options of a sender; zero values mean the defaults.
 type Options struct {
-	// An API key; without it HIFI_API_KEY of the environment.
+	// The API key. Default: the environment's HIFI_API_KEY.
 	Key string
-	// Whether bodies are packed.
+	// Whether to compress bodies.
 	Gzip bool
-	// A batch goes when it reaches 500 events, 1,000,000 bytes or an age of 50 ms (the defaults).
+	// A batch is sent when it reaches this many events or bytes, or this age (500, 1,000,000, 50 ms).
 	BatchCountMax, BatchBytesMax int
 	Linger                       time.Duration
-	// Requests under way at once (4); 1 keeps the order of events.
+	// Requests in flight at once (4); 1 keeps the order of events.
 	ParallelMax int
-	// The memory limit for events (32,000,000 bytes); then Send waits for room.
+	// The memory limit for events (32,000,000 bytes). When memory is full, Send waits for room.
 	MemoryBytesMax int
 	// How long an event is tried before its fate is NotStored or Unknown (two minutes).
 	GiveUp time.Duration
 	// How long a request may take (30 s).
 	Timeout time.Duration
-	// Whether the gateway remembers each request for a day, to store repeated ones once.
+	// Whether the gateway remembers each request for a day, to store a repeated request only once.
 	IsIdempotent bool
 	// Called with each event's outcome, from several goroutines.
 	OnOutcome func(Outcome)
-	// Called with a sentence when something else is wrong than before; without it that is logged.
+	// Called with a sentence when there is a new problem. Default: log it.
 	OnProblem func(string)
-	// For certificates and proxies of one's own.
+	// For your own certificates and proxies.
 	Transport http.RoundTripper
 }
 
@@ -64,7 +64,7 @@ type Sender struct {
 	address string
 	client  *http.Client
 	pace    *pace
-	// Ends when nothing is tried any more.
+	// Ends when the sender stops trying.
 	life context.Context
 	end  context.CancelFunc
 
@@ -74,11 +74,11 @@ type Sender struct {
 	underWay int
 	bytes    int
 	isClosed bool
-	// Closed when bytes were given free, and another one takes its place.
+	// Closed when memory is released; a new channel replaces it.
 	freed chan struct{}
 }
 
-// batch holds events that go together, or a part of them: by place, if they are not all.
+// batch has events that are sent together; part of a batch also has their places in it.
 type batch struct {
 	lines  [][]byte
 	ids    []string
@@ -96,7 +96,7 @@ func NewSender(gateway, stream string, options Options) (*Sender, error) {
 		return nil, err
 	}
 	if !streamName.MatchString(stream) {
-		return nil, fmt.Errorf("%w: %q is no name of a stream: a to z, 0 to 9, - and _, 100 at most", ErrSetup, stream)
+		return nil, fmt.Errorf("%w: %q is not a stream name: use up to 100 of a to z, 0 to 9, - and _", ErrSetup, stream)
 	}
 	options.Key = or(options.Key, os.Getenv("HIFI_API_KEY"))
 	setDefault(&options.BatchCountMax, 500)
@@ -129,11 +129,11 @@ func NewSender(gateway, stream string, options Options) (*Sender, error) {
 	}, nil
 }
 
-// Problem is a sentence about the current problem; empty while all is well.
+// Problem returns the current problem in a sentence; empty if there is none.
 func (s *Sender) Problem() string { return s.pace.said() }
 
-// Send takes an event: something that is a JSON object once it is marshalled, or the text of one.
-// It waits while memory is full, until the context ends. Sent.Outcome reports its outcome.
+// Send takes an event: a value that marshals to a JSON object, or the text of one. It waits while
+// memory is full, until the context ends. Sent.Outcome reports the event's outcome.
 func (s *Sender) Send(ctx context.Context, event any, marks ...Mark) (*Sent, error) {
 	id, line, err := lineOf(event, marks)
 	if err != nil {
@@ -147,12 +147,12 @@ func (s *Sender) Send(ctx context.Context, event any, marks ...Mark) (*Sent, err
 		select {
 		case <-freed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("hifi: memory is full of events that wait (%d bytes): %w", s.options.MemoryBytesMax, ctx.Err())
+			return nil, fmt.Errorf("hifi: memory is full of waiting events (%d bytes): %w", s.options.MemoryBytesMax, ctx.Err())
 		}
 	}
 }
 
-// take adds to the open batch; without room it returns what to wait for.
+// take adds a line to the open batch; without room, it returns a channel to wait for.
 func (s *Sender) take(id string, line []byte) (*Sent, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,8 +200,8 @@ func (s *Sender) Flush(ctx context.Context) error {
 	}
 }
 
-// Close takes no more events and sends the rest until the context ends; it then settles the
-// remaining events and returns the context's error.
+// Close takes no more events, and sends the rest until the context ends. If it ends too early, the
+// remaining events get their fates, and Close returns the context's error.
 func (s *Sender) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.isClosed = true
@@ -215,7 +215,7 @@ func (s *Sender) Close(ctx context.Context) error {
 	return err
 }
 
-// Check asks the gateway whether it would take an event.
+// Check asks the gateway whether it would accept an event.
 func (s *Sender) Check(ctx context.Context) error {
 	read := s.exchange(ctx, [][]byte{[]byte(`{"id":"rehearsal"}`)}, "?dry_run=true", "")
 	if read.isRehearsed {
@@ -232,7 +232,7 @@ func (s *Sender) sealIf(one *batch) {
 	}
 }
 
-// seal has the open batch sent; with the lock.
+// seal closes the open batch and starts to send it; the caller has the lock.
 func (s *Sender) seal() {
 	if s.open != nil {
 		s.open.linger.Stop()
@@ -246,7 +246,7 @@ func (s *Sender) seal() {
 	}
 }
 
-// settleAll goes on with the next batch until there is none.
+// settleAll settles batch after batch until there is none.
 func (s *Sender) settleAll(one *batch) {
 	for one != nil {
 		s.settle(one)
@@ -280,10 +280,10 @@ func setDefault[T int | time.Duration](option *T, otherwise T) {
 func addressOf(gateway string) (string, error) {
 	parts, err := url.Parse(gateway)
 	if err != nil || parts.Host == "" || (parts.Scheme != "http" && parts.Scheme != "https") {
-		return "", fmt.Errorf("%w: %q is no address of a gateway: write it as http://127.0.0.1:8080 or https://hifi.example", ErrSetup, gateway)
+		return "", fmt.Errorf("%w: %q is not an address of a gateway: write it as http://127.0.0.1:8080 or https://hifi.example", ErrSetup, gateway)
 	}
 	if parts.User != nil || parts.RawQuery != "" || parts.Fragment != "" {
-		return "", fmt.Errorf("%w: %q has more than an address: give the key as an option", ErrSetup, parts.Redacted())
+		return "", fmt.Errorf("%w: %q is more than an address: pass the key as an option", ErrSetup, parts.Redacted())
 	}
 	return strings.TrimSuffix(strings.TrimRight(parts.Scheme+"://"+parts.Host+parts.Path, "/"), "/v1"), nil
 }

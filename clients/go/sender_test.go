@@ -17,8 +17,8 @@ import (
 )
 
 // A sender against a real gateway: HIFI_GATEWAY has a stream `orders` whose events may have a
-// `price` that is a number; the ids that were accepted go to HIFI_ACCEPTED.
-// tests/component/clients/test_own_tests.py starts both.
+// numeric `price`; the accepted ids are written to the file HIFI_ACCEPTED.
+// tests/component/clients/test_own_tests.py sets both.
 var (
 	gateway  = os.Getenv("HIFI_GATEWAY")
 	accepted struct {
@@ -54,7 +54,7 @@ func made(t *testing.T, url string, options Options) *Sender {
 	return sender
 }
 
-// ours is a sender to the real gateway that keeps what was accepted.
+// ours returns a sender to the real gateway that notes the accepted ids.
 func ours(t *testing.T, options Options) *Sender {
 	options.OnOutcome = func(outcome Outcome) {
 		accepted.Lock()
@@ -105,7 +105,7 @@ type asked struct {
 	body   string
 }
 
-// scripted answers with each in turn, and with the last one from then on.
+// scripted serves each of the answers in turn, and the last one from then on.
 func scripted(t *testing.T, answers ...said) (url string, requests func() []asked) {
 	t.Helper()
 	var mu sync.Mutex
@@ -246,7 +246,7 @@ func TestFullMemoryStopsTheSenderAndLosesNothing(t *testing.T) {
 		count++
 	}
 	want(t, count > 20 && count < 100, true)
-	// Where somebody answers, there is room again and again.
+	// With a gateway that answers, memory gets room again.
 	working := ours(t, Options{MemoryBytesMax: 10_000})
 	for range 200 {
 		sentBy(t, working, map[string]string{"text": strings.Repeat("x", 100)})
@@ -262,9 +262,9 @@ func TestWhatAPersonHasToChangeIsOneSentenceAndTheEventsFate(t *testing.T) {
 		url, stream, says string
 		fate              Fate
 	}{
-		{gateway, "nowhere", `The stream is not there \(404 unknown_stream\)`, Rejected},
-		{gone.URL, "orders", `Nobody answers at http://127.0.0.1:\d+ .*there\?`, NotStored},
-		{moved, "orders", `give the one of https://hifi.example/`, Rejected},
+		{gateway, "nowhere", `The stream does not exist \(404 unknown_stream\)`, Rejected},
+		{gone.URL, "orders", `Cannot connect to http://127.0.0.1:\d+ .*running\?`, NotStored},
+		{moved, "orders", `use the address of https://hifi.example/`, Rejected},
 	} {
 		sender, err := NewSender(each.url, each.stream, Options{GiveUp: 300 * time.Millisecond, OnProblem: func(string) {}})
 		if err != nil {
@@ -288,7 +288,7 @@ func TestSomebodyElseWhoSaysYesIsTriedAgainUntilTimeIsUp(t *testing.T) {
 	url, _ = scripted(t, page)
 	outcome := outcomeOf(t, sentBy(t, made(t, url, Options{GiveUp: 500 * time.Millisecond}), `{}`))
 	want(t, outcome.Fate, Unknown)
-	want(t, strings.Contains(outcome.Reason, "no Hifi gateway"), true)
+	want(t, strings.Contains(outcome.Reason, "not a Hifi gateway"), true)
 }
 
 func TestWhatCannotBeASenderOrAnEventIsRefusedInASentence(t *testing.T) {
@@ -348,7 +348,7 @@ func TestManyGoroutinesSendThroughOneSender(t *testing.T) {
 	all.Wait()
 }
 
-// outcomeOfOrNone is for goroutines, which may not end a test.
+// outcomeOfOrNone is outcomeOf for goroutines, which may not end a test.
 func outcomeOfOrNone(sent *Sent) Outcome {
 	if sent.nth%50 != 0 {
 		return Outcome{Fate: Accepted}

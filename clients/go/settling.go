@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// The gateway refuses more as a bomb (HIFI_GATEWAY_RATIO_MAX); such a body goes as it is.
+	// The gateway refuses a ratio above 100 as a bomb (HIFI_GATEWAY_RATIO_MAX); from 90 on, a body is sent
+	// uncompressed.
 	ratioMax       = 90
 	packedBytesMin = 1_000
-	// Room for an entry on each of the most events that a request may hold.
+	// Enough for an entry about each event of the largest request.
 	answerBytesMax = 16_000_000
 )
 
-// attempts is a batch, or a part of it, with its results so far.
+// attempts is a batch or part of one, with the results of its attempts so far.
 type attempts struct {
 	part        *batch
 	key         string
@@ -37,7 +38,7 @@ func (s *Sender) settle(whole *batch) {
 	}
 }
 
-// try sends one part until it is settled; what it returns is to be tried instead.
+// try sends one part until it is settled; it returns smaller parts to try instead.
 func (s *Sender) try(ctx context.Context, one attempts) []attempts {
 	var last *answer
 	for s.pace.turn(ctx) {
@@ -59,7 +60,7 @@ func (s *Sender) try(ctx context.Context, one attempts) []attempts {
 			s.tell(one.part, read)
 			return nil
 		case len(read.again) < count && one.key == "":
-			// With a key the gateway judges the same request again, so it must stay whole.
+			// An Idempotency-Key is for one request, so with a key the batch must stay whole.
 			s.tell(one.part, read)
 			one.part = one.part.of(read.again)
 		}
@@ -71,7 +72,7 @@ func (s *Sender) try(ctx context.Context, one attempts) []attempts {
 func (s *Sender) attempt(ctx context.Context, one attempts) answer {
 	read := s.exchange(ctx, one.part.lines, "", one.key)
 	if len(read.again) == 0 {
-		// Any answer proves that the gateway is there, whatever its verdict on these events.
+		// Any answer proves that the gateway works, whatever the fate of these events.
 		s.pace.wentWell()
 	} else if about := s.about(read); s.pace.failed(about, read.wait) {
 		s.options.OnProblem(about)
@@ -95,7 +96,7 @@ func (s *Sender) exchange(ctx context.Context, lines [][]byte, query, key string
 	unknown := func(err error) answer {
 		problem := fmt.Sprintf("%s did not answer (%v).", s.base, err)
 		if !isSent.Load() {
-			problem = fmt.Sprintf("Nobody answers at %s (%v): is the gateway there?", s.base, err)
+			problem = fmt.Sprintf("Cannot connect to %s (%v): is the gateway running?", s.base, err)
 		}
 		return answer{again: places(len(lines)), mayBeStored: isSent.Load(), wait: -1, problem: problem}
 	}
@@ -130,7 +131,8 @@ func (s *Sender) setHeaders(request *http.Request, key string, isPacked bool) {
 	}
 }
 
-// packed is the body itself where packing does not help, or would look like a bomb.
+// packed returns the compressed body, or the body itself if compression does not help or would look
+// like a bomb.
 func (s *Sender) packed(body []byte) []byte {
 	if !s.options.Gzip || len(body) < packedBytesMin {
 		return body
@@ -214,7 +216,7 @@ func (s *Sender) say(part *batch, told map[int]verdict) {
 	}
 }
 
-// of is a part of a part.
+// of returns a batch of some of the events.
 func (b *batch) of(chosen []int) *batch {
 	part := &batch{fates: b.fates, born: b.born}
 	for _, nth := range chosen {

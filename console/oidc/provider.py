@@ -1,4 +1,4 @@
-"""Asks an OpenID provider for its addresses, its signing keys, and the person behind a code."""
+"""Asks an OpenID provider for its endpoints, its signing keys, and the person behind a code."""
 
 import asyncio
 import base64
@@ -24,10 +24,10 @@ from shared.runtime.tokens.reading import (
 )
 
 BACK = "/sign-in/back"
-# People wait for it. It has threads of its own, so that other users of the console do not wait.
+# People wait for these requests. They have their own threads, so that other users do not wait.
 _TIMEOUT_S, _THREADS, _ASKED_AT_ONCE_MAX = 5.0, 4, 16
 _ANSWER_BYTES_MAX = 1_048_576
-# Its metadata and keys change rarely, and a key that was withdrawn must go.
+# Its metadata and keys change rarely, but a withdrawn key must be dropped within this time.
 _KEPT_S = 3600.0
 # Seconds between requests to a provider that is down, and between requests for an unknown key.
 _AGAIN_S = 5.0
@@ -35,7 +35,7 @@ _TEXT_MAX = 200
 
 
 class ProviderError(Exception):
-    """Nobody is signed in; the text names the error and its remedy, for the sign-in page."""
+    """The sign-in has failed; the text tells the user the error and its remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _About:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """A token that the provider has given us, and its claims."""
+    """A verified token from the provider, and its claims."""
 
     token: str
     claims: Mapping[str, Any]
@@ -66,14 +66,14 @@ class Provider:
         self._back = settings.url.rstrip("/") + BACK
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="oidc")
         self._asked = 0
-        # One request asks, and the others wait for its answer.
+        # One sign-in asks the provider, and the others wait for its answer.
         self._lock = asyncio.Lock()
         self._known: tuple[_About, KeySet] | None = None
         self._known_s = self._failed_s = self._keys_s = float("-inf")
         self._failed = ""
 
     async def door(self, *, state: str, nonce: str, challenge: str) -> str:
-        """Where a browser goes to sign in."""
+        """Return the address to which a browser goes to sign in."""
         about, _ = await self._read()
         query = {
             "response_type": "code",
@@ -89,7 +89,7 @@ class Provider:
         return f"{about.authorization}{joint}{urlencode(query)}"
 
     async def redeem(self, code: str, *, verifier: str, nonce: str) -> Proven:
-        """The token that a code is for, verified; ProviderError if it is not to be believed."""
+        """Exchange a code for its verified token; ProviderError if the token is not valid."""
         about, keys = await self._read()
         form = {
             "grant_type": "authorization_code",
@@ -107,7 +107,7 @@ class Provider:
         given = await self._ask("POST", about.token, headers=headers, body=urlencode(form).encode())
         token = given.get("id_token")
         if not isinstance(token, str):
-            raise _no_provider("it has given no ID token")
+            raise _no_provider("it has sent no ID token")
         try:
             claims = self._verified(token, keys)
         except UnknownKeyError:
@@ -129,7 +129,7 @@ class Provider:
             raise _refused(str(error)) from error
 
     async def _read(self) -> tuple[_About, KeySet]:
-        """The provider's metadata and its keys, as of the last _KEPT_S."""
+        """Return the provider's metadata and its keys, read within the last _KEPT_S."""
         async with self._lock:
             now_s = monotonic()
             if self._known is not None and now_s - self._known_s < _KEPT_S:
@@ -146,7 +146,7 @@ class Provider:
             return self._known
 
     async def _newer_keys(self, about: _About, keys: KeySet) -> KeySet:
-        """Its current keys, asked for at intervals, as anybody can make up a key's id."""
+        """Return its current keys, fetched at intervals, as anybody can make up a key id."""
         async with self._lock:
             if self._known is not None and self._known[1] is not keys:
                 return self._known[1]
@@ -170,7 +170,7 @@ class Provider:
         )
 
     def _endpoint(self, told: Mapping[str, Any], name: str) -> str:
-        """An address that it names, which must be as well protected as its own."""
+        """Return one of its endpoints; it must be https, or http only if the issuer is."""
         url = told.get(name)
         schemes = {"https", urlsplit(self._issuer).scheme}
         if not isinstance(url, str) or urlsplit(url).scheme not in schemes:
@@ -183,7 +183,7 @@ class Provider:
         try:
             return read_key_set(json.dumps(published))
         except ValueError as error:
-            raise _no_provider(f"its keys are none ({error})") from error
+            raise _no_provider(f"its keys are not valid ({error})") from error
 
     async def _ask(
         self,
@@ -193,9 +193,9 @@ class Provider:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> dict[str, Any]:
-        """The JSON object that it answers."""
+        """Return the JSON object of its answer."""
         if self._asked >= _ASKED_AT_ONCE_MAX:
-            raise ProviderError("Many people sign in just now: try again in some seconds.")
+            raise ProviderError("Many people are signing in just now. Try again in a few seconds.")
         self._asked += 1
         try:
             loop = asyncio.get_running_loop()
@@ -214,7 +214,7 @@ class Provider:
             raise _no_provider(
                 f"{where} answered {answer.status}"
                 + (f", {str(reason)[:_TEXT_MAX]}" if reason else "")
-                + (", and no JSON" if content is None else "")
+                + (", without JSON" if content is None else "")
             )
         return content
 
@@ -233,13 +233,13 @@ def _answer(
 
 def _no_provider(says: str) -> ProviderError:
     return ProviderError(
-        f"The provider does not do what it should: {says}. Try again; if it stays so, whoever runs"
-        " this console looks at HIFI_OBSERVE_CONSOLE_OIDC_* and at the provider."
+        f"The provider does not work as it should: {says}. Try again. If this persists, ask the"
+        " operator of this console to check HIFI_OBSERVE_CONSOLE_OIDC_* and the provider."
     )
 
 
 def _refused(says: str) -> ProviderError:
     return ProviderError(
-        f"{says} Sign in again; if it stays so, whoever runs this console looks at"
-        " HIFI_OBSERVE_CONSOLE_OIDC_* and at the clocks of both."
+        f"{says} Sign in again. If this persists, ask the operator of this console to check"
+        " HIFI_OBSERVE_CONSOLE_OIDC_* and the clocks of console and provider."
     )

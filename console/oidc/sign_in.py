@@ -1,6 +1,6 @@
-"""Signs people in with an OpenID provider: to its door, and back with a code.
+"""Signs people in with an OpenID provider: sends the browser there, and takes it back with a code.
 
-A sign-in under way is in a sealed cookie, and nothing is kept on the server.
+A sign-in in progress is in a sealed cookie; the server stores nothing.
 """
 
 import base64
@@ -31,18 +31,18 @@ log = structlog.get_logger()
 DOOR = "/sign-in/with"
 COOKIE = "hifi-console-begun"
 _OWNER = "console sign-in"
-# As long as somebody looks for a second factor.
+# Long enough for somebody to find a second factor.
 _BEGUN_MS = 10 * MINUTE_MS
 _CHANCE_BYTES = 32
 # Characters of a cookie's name and value; browsers drop longer ones silently.
 _COOKIE_CHARS_MAX = 4_000
-# A sign-in under way: state, nonce, verifier, and where to go afterwards.
+# A sign-in in progress: state, nonce, verifier, and the path to go to afterwards.
 _Begun: TypeAlias = tuple[str, str, str, str]
-_NOT_BEGUN = "This sign-in was not begun in this browser, or more than 10 minutes ago: begin again."
+_NOT_BEGUN = "This sign-in began in another browser or more than 10 minutes ago. Start again."
 
 
 class OpenIdSignIn:
-    """Signing in with the provider that the settings name."""
+    """The sign-in with the provider that the settings name."""
 
     def __init__(self, authentication: Authentication, settings: ConsoleSettings) -> None:
         self._authentication = authentication
@@ -74,14 +74,14 @@ class OpenIdSignIn:
             max_age=_BEGUN_MS // 1000,
             path="/sign-in",
             httponly=True,
-            # The provider's page leads back: a strict one would stay behind.
+            # The provider's page leads back here, and browsers would not send a strict cookie then.
             samesite="lax",
             secure=self._is_https,
         )
         return response
 
     async def come_back(self, request: Request) -> Response:
-        """Take a browser back, with a code or with the reason why there is none."""
+        """Take a browser back, with a code or with the provider's error."""
         begun, query = self._begun(request), request.query_params
         if begun is None or not hmac.compare_digest(
             query.get("state", "").encode(), begun[0].encode()
@@ -94,8 +94,8 @@ class OpenIdSignIn:
             )
         except ProviderError as refusal:
             return self._refuse(request, str(refusal), next_path)
-        # Go on from a page of our own: in a redirect that the provider's page has begun, the
-        # browser would keep the session's cookie back.
+        # Continue from a page of our own: in a redirect that started on the provider's page, the
+        # browser would not send the session's cookie.
         onward = quote(next_path, safe=":/%#?=@[]!$&'()*+,;")
         response = HTMLResponse(signed_in_page(onward), headers={"Refresh": f"0; url={onward}"})
         self._authentication.set_cookie(response, cookie)
@@ -103,29 +103,29 @@ class OpenIdSignIn:
         return response
 
     async def _cookie(self, code: str, *, nonce: str, verifier: str) -> str:
-        """The cookie of a new session; ProviderError with the reason when there is none."""
+        """Return the cookie of a new session; ProviderError if nobody can be signed in."""
         proven = await self._provider.redeem(code, verifier=verifier, nonce=nonce)
         try:
             bearer = bearer_of(proven.claims, self._names)
         except TokenError as error:
             raise ProviderError(
-                f"{error} Whoever runs the provider gives you a tenant, or whoever runs this"
-                " console names the right claim: HIFI_OBSERVE_CONSOLE_OIDC_TENANT_CLAIM."
+                f"{error} Ask the operator of the provider to give you a tenant, or the operator of"
+                " this console to name the right claim: HIFI_OBSERVE_CONSOLE_OIDC_TENANT_CLAIM."
             ) from error
         if not bearer.scopes & {"read", "admin"}:
             raise ProviderError(
-                f"You may neither read nor change anything here: your claim {self._names.scope}"
-                f" says neither {self._names.read} nor {self._names.admin}. The operator"
-                " of the provider can give you one."
+                f"You have no permissions here: your claim {self._names.scope} has neither"
+                f" {self._names.read} nor {self._names.admin}. Ask the operator of the provider for"
+                " one of them."
             )
         person = Person(self._issuer, bearer.subject, bearer.tenant, tuple(sorted(bearer.scopes)))
-        # The gateway gets its token, so the session ends no later than the token.
+        # The console sends the token to the gateway, so the session must end when the token does.
         until_ms = min(now_ms() + SESSION_MS, int(proven.claims["exp"]) * 1000)
         cookie = self._authentication.session_of(proven.token, person, until_ms=until_ms)
         if len(cookie) > _COOKIE_CHARS_MAX:
             raise ProviderError(
-                f"Your token is too long for a cookie ({len(proven.token)} characters): whoever"
-                " runs the provider has it put fewer claims into ID tokens."
+                f"Your token is too long for a cookie ({len(proven.token)} characters). Ask the"
+                " operator of the provider to put fewer claims into ID tokens."
             )
         log.info("console.signed_in", subject=bearer.subject, tenant=bearer.tenant)
         return cookie
@@ -158,7 +158,7 @@ class OpenIdSignIn:
 
 def _code_of(query: Mapping[str, str], issuer: str) -> str:
     if query.get("iss", issuer) != issuer:
-        raise ProviderError("Another provider has answered: begin again.")
+        raise ProviderError("Another provider has answered. Start again.")
     if (error := query.get("error")) is not None:
         raise ProviderError(f"The provider has not signed you in: {error[:100]}. Try again.")
     return query.get("code", "")

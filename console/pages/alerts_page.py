@@ -1,4 +1,4 @@
-"""The page of current alerts, each with its runbook; and the runbooks."""
+"""The page of current alerts, each with its runbook, and the pages of the runbooks."""
 
 from collections.abc import Iterator
 
@@ -26,12 +26,12 @@ PATH = "/alerts"
 
 
 def alerts_page(context: PageContext) -> Page:
-    """The alerts that the viewer may see; a pause is intended, and no alert."""
+    """Show the alerts that the viewer may see; a pause is intended, so it is no alert."""
     rows = [*_of_hifi(context), *_of_streams(context)]
     ill = [view for view in worst_first(context.overview.takers) if view.verdict in OF_VERDICT]
     rows += [_row(view) for view in ill[:ROWS_MAX]]
     count = len(rows) + len(ill[ROWS_MAX:])
-    summary = f"{wording.plural(count, 'thing')} to look at." if count else "Nothing is the matter."
+    summary = f"{wording.plural(count, 'thing')} to look at." if count else "No alerts."
     heads = ("What", "Verdict", "Why", "Next step")
     listed = (
         table(heads, rows, caption="Alerts, worst first")
@@ -43,7 +43,7 @@ def alerts_page(context: PageContext) -> Page:
     )
     note = tag(
         "p",
-        "Prometheus alerts people by the same figures, once they have lasted: ",
+        "Prometheus alerts people about the same figures when trouble lasts; its rules are in ",
         code("deploy/alerts/hifi.yaml"),
         ". ",
         runbook_link(INDEX, "All runbooks"),
@@ -54,10 +54,10 @@ def alerts_page(context: PageContext) -> Page:
 
 
 async def runbooks_page(asked: PageRequest) -> Page:
-    """One runbook, or the page that says which is for what."""
+    """Show one runbook, or the index that says which runbook to use when."""
     name = asked.path.removeprefix("/runbooks").strip("/") or INDEX
     if name not in runbooks():
-        raise HTTPException(404, "There is no such runbook here; docs/runbooks has them.")
+        raise HTTPException(404, "There is no such runbook. All runbooks are in docs/runbooks.")
     title = "Runbooks" if name == INDEX else name
     back = tag("p", tag("a", "Alerts", href=PATH), " / ", runbook_link(INDEX, "runbooks"))
     return still_page(title, PATH, "runbook", back, tag("article", shown(name), class_="runbook"))
@@ -75,10 +75,10 @@ def _row(view: DestinationView) -> list[Child]:
 
 
 def _of_hifi(context: PageContext) -> Iterator[list[Child]]:
-    """The troubles of Hifi itself, apart from anybody's events."""
+    """Yield the troubles of Hifi itself, as opposed to those of destinations and streams."""
     overview, audit = context.overview, context.overview.audit
     if overview.problem:
-        yield _said("the figures here", overview.problem, "HifiCannotTell")
+        yield _said("these figures", overview.problem, "HifiCannotTell")
     if audit.problem:
         yield _said("the audit", audit.problem, "HifiAuditBehind")
     if audit.unreadable_count:
@@ -87,7 +87,7 @@ def _of_hifi(context: PageContext) -> Iterator[list[Child]]:
     for why in context.ailing:
         yield _said("a service", why, INDEX)
     for each in overview.unknown:
-        why = f"{wording.plural(each.waiting_events, 'event')} wait for it, and nobody knows it"
+        why = f"{wording.plural(each.waiting_events, 'event')} waiting for an unknown destination"
         yield _said(f"{each.stream} → {each.name}", why, "HifiUnknownDestination")
 
 

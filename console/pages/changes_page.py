@@ -1,4 +1,4 @@
-"""The page of changes and their authors, searched by object, author and time."""
+"""The page of changes and their authors, with a search by object, author and time."""
 
 import asyncio
 import json
@@ -16,17 +16,17 @@ from shared.config.configuration import Configuration
 from shared.runtime.setup_error import OperatorError
 
 PATH = "/changes"
-# The fields to pick changes by, in the gateway's words.
+# The search fields, named as in the gateway's API.
 _PICKED = ("kind", "name", "contains", "did", "by", "from", "to", "tenant")
 _KINDS = (
     *("stream", "destination", "pipeline", "replacement", "table", "channel"),
     *("key", "tenant"),
 )
 _DEEDS = ("made", "changed", "deleted", "paused", "resumed", "tried now", "disabled", "rotated",
-          "retired", "redriven", "replayed", "replay cancelled", "sealed anew", "put in place",
+          "retired", "redriven", "replayed", "replay cancelled", "resealed", "put in place",
           "given up")  # fmt: skip
 _TEXT_CHARS_MAX = 300
-# A page is not held up for its last line.
+# The longest wait of a page for its last line.
 _LAST_WITHIN_S = 2.0
 
 
@@ -37,8 +37,8 @@ async def changes_page(asked: PageRequest) -> Page:
     count = wording.plural(len(listing["changes"]), "change")
     content: list[Child] = [
         tag("h1", "Changes"),
-        tag("p", "Every change and its author, newest first. Each is stored with its object; a"
-            " tenant's last 10,000 are kept, for a year. No secret is in them.", class_="lead"),
+        tag("p", "Every change and its author, newest first. Hifi keeps a tenant's last 10,000"
+            " changes for a year. They contain no secrets.", class_="lead"),
         _choice(picked),
         _rows(listing, asked.context.configuration),
         _older(picked, listing, is_first=before is None),
@@ -47,19 +47,19 @@ async def changes_page(asked: PageRequest) -> Page:
 
 
 async def with_last_change(page: Page, asked: PageRequest, kind: str, name: str) -> Page:
-    """The page of an object, with the author of its last change if the gateway answers in time."""
+    """Add an object's last change to its page if the gateway answers in time."""
     try:
         async with asyncio.timeout(_LAST_WITHIN_S):
             listing = await asked.control.changes({"kind": kind, "name": name}, count=1)
     except (OperatorError, TimeoutError):
         return page
     all_of_it = f"{PATH}?{urlencode({'kind': kind, 'name': name})}"
-    sentence: Child = "No change is kept for this. "
+    sentence: Child = "No change is on record. "
     for last in listing["changes"]:
         what = [", ", _settings(last)] if last["settings"] else ""
         sentence = fragment(f"{last['did'].capitalize()} by ", _author(last), " at ",
                             wording.moment(last["at_ms"]), what, ". ")  # fmt: skip
-    line = tag("p", sentence, tag("a", "All changes of it", href=all_of_it))
+    line = tag("p", sentence, tag("a", "All changes", href=all_of_it))
     region = Region("changed", section("Last change", line), is_live=False)
     return replace(page, regions=(*page.regions, region))
 
@@ -78,10 +78,10 @@ def _choice(picked: Mapping[str, str]) -> Safe:
         "get",
         PATH,
         {name: picked[name] for name in ("tenant",) if name in picked},
-        select("Of a", "kind", _KINDS),
-        field("Part of its name", "contains", size="24"),
-        select("Done", "did", _DEEDS),
-        field("By", "by", size="16"),
+        select("Kind", "kind", _KINDS),
+        field("Name contains", "contains", size="24"),
+        select("Action", "did", _DEEDS),
+        field("Author", "by", size="16"),
         field("Since (UTC)", "from", type="datetime-local"),
         field("Before (UTC)", "to", type="datetime-local"),
         tag("button", "Find", type="submit"),
@@ -94,7 +94,7 @@ def _rows(found: Mapping[str, Any], configuration: Configuration) -> Safe:
     if not found["changes"]:
         is_all = found["is_complete"]
         return nothing_yet(
-            "No change." if is_all else "None so far; there is more to look through."
+            "No change found." if is_all else "None so far. Older changes are not searched yet."
         )
     rows: list[list[Child]] = [
         [
@@ -108,7 +108,7 @@ def _rows(found: Mapping[str, Any], configuration: Configuration) -> Safe:
         ]
         for change in found["changes"]
     ]
-    heads = ("When", "By", "Done", "What", "Settings", "Tenant", "Number")
+    heads = ("When", "Author", "Action", "Object", "Settings", "Tenant", "Number")
     return table(heads, rows, caption="Changes, newest first", numbers_from=6)
 
 
@@ -121,7 +121,7 @@ def _author(change: Mapping[str, Any]) -> Safe:
 
 
 def _object(change: Mapping[str, Any], configuration: Configuration) -> Safe:
-    """Its name, with a link to its page if it is there."""
+    """Return the object's name, with a link to its page if it still exists."""
     name = change["name"]
     there = {
         "stream": (configuration.streams, "/streams/"),

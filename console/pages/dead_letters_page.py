@@ -1,4 +1,4 @@
-"""Dead letters one by one: filters, the letters and their causes, and re-drive, counted first."""
+"""The list of single dead letters, with filters and causes; a re-drive shows its count first."""
 
 from collections.abc import Mapping
 from shlex import quote
@@ -50,14 +50,14 @@ async def dead_letters_page(asked: PageRequest) -> Page:
             "p",
             tag("strong", count),
             " match" if letters.matching != 1 else " matches",
-            "" if letters.is_whole else " so far; reading all of them takes too long here",
+            "" if letters.is_whole else " so far; this page cannot read all of them in time",
             _which(letters, is_first=not asked.field("before")),
         ),
     ]
     if letters.redrivable and asked.viewer.may_change:
         content.append(_redrive_button(filters, letters))
     elif letters.redrivable:
-        content.append(tag("p", "Re-drive needs a key with the scope admin.", class_="quiet"))
+        content.append(tag("p", "A re-drive needs a key with the scope admin.", class_="quiet"))
     content += [
         _rows(letters, may_change=asked.viewer.may_change),
         _pager(filters, letters, is_first=not asked.field("before")),
@@ -67,7 +67,7 @@ async def dead_letters_page(asked: PageRequest) -> Page:
 
 
 async def confirm_page(asked: PageRequest) -> Page:
-    """The question before a re-drive, with its effects."""
+    """Ask for confirmation of a re-drive, with its effects."""
     filters, letters = asked.filters, await asked.letters()
     count = wording.plural(letters.redrivable, "dead letter")
     asks = f"Send {count} again?" if letters.is_whole else f"More than {count} could be sent again"
@@ -75,13 +75,13 @@ async def confirm_page(asked: PageRequest) -> Page:
     again = letters.matching - letters.redrivable
     content = fragment(
         tag("h1", asks),
-        which if filters else tag("p", tag("strong", "No filter is set: this is all.")),
+        which if filters else tag("p", tag("strong", "No filter is set: all will be sent.")),
         tag(
             "p",
-            "Each starts again with all of its attempts, under the same event id. Destinations that"
-            " drop known ids see nothing twice.",
+            "Each event starts again with all of its attempts, under the same event id."
+            " Destinations that drop known ids process nothing twice.",
         ),
-        tag("p", f"{wording.count(again)} more match and were sent again already.", class_="quiet")
+        tag("p", f"{wording.count(again)} more match, but were already sent again.", class_="quiet")
         if again
         else NOTHING,
         confirm_form(
@@ -96,7 +96,7 @@ async def confirm_page(asked: PageRequest) -> Page:
         if letters.is_whole
         else tag(
             "p",
-            "There are more than can be counted here: narrow the filters, or use ",
+            "There are too many to count here: narrow the filters, or use ",
             code("hifi dead redrive"),
             ".",
             class_="warn",
@@ -108,7 +108,7 @@ async def confirm_page(asked: PageRequest) -> Page:
 async def redrive(asked: PageRequest) -> Response:
     filters, letters = asked.filters, await asked.letters()
     if asked.field("confirmed") != str(letters.redrivable) or not letters.is_whole:
-        # More have died since, or somebody else was faster. Only counted letters are re-driven.
+        # The count has changed since the question. Only counted letters are re-driven: ask again.
         return RedirectResponse(dead_path("/dead/redrive", **filters), status_code=303)
     log.info(
         "dead_letters.redriven",
@@ -121,7 +121,7 @@ async def redrive(asked: PageRequest) -> Response:
 
 
 async def export(asked: PageRequest) -> Response:
-    """The oldest matching letters, with their content, in a file."""
+    """Return a file with the oldest matching letters and their content."""
     log.info("dead_letters.exported", key_id=asked.viewer.key_id, filters=asked.filters)
     headers = {"Content-Disposition": 'attachment; filename="dead-letters.ndjson"'}
     return Response(await asked.export(), media_type="application/x-ndjson", headers=headers)
@@ -134,14 +134,14 @@ def _which(letters: Letters, *, is_first: bool) -> str:
 
 
 def _pager(filters: Mapping[str, str], letters: Letters, *, is_first: bool) -> Safe:
-    """Links to the newest letters and to those older than the shown ones."""
+    """Return links to the newest letters and to older ones."""
     older = letters_path(**filters, before=letters.next) if letters.next else ""
     links = [("Newest", "" if is_first else letters_path(**filters)), ("Older", older)]
     return pager(links, "More dead letters")
 
 
 def _further_fields(filters: Mapping[str, str]) -> list[Safe]:
-    """The fields that are not chosen from a list: one event, an answer, a time."""
+    """Return the filters without a list of choices: an event id, an answer, a time."""
     kept = [
         tag("input", type="hidden", name=name, value=filters[name])
         for name in ("answer", "from", "to")
@@ -149,7 +149,7 @@ def _further_fields(filters: Mapping[str, str]) -> list[Safe]:
     ]
     field = tag("input", name="id", value=filters.get("id", ""), size=16, autocomplete="off",
                 spellcheck="false")  # fmt: skip
-    says = {"answer": "answered", "from": "died since", "to": "died before"}
+    says = {"answer": "answer", "from": "dead since", "to": "dead before"}
     spans = [
         tag("span", f"{what} ", code(filters[name]))
         for name, what in says.items()
@@ -159,13 +159,13 @@ def _further_fields(filters: Mapping[str, str]) -> list[Safe]:
 
 
 def _export(asked: PageRequest, letters: Letters) -> Safe:
-    """Ways to get the matching letters in a file: the first ones here, all by a command."""
+    """Return a button that downloads the first matching letters, and a command for all."""
     if not letters.newest:
         return NOTHING
     filters = asked.filters
     chosen = "".join(f" --{name} {quote(value)}" for name, value in filters.items())
     command = f"hifi dead export{chosen} > dead.ndjson"
-    says = " has them in a file, with what they say."
+    says = " writes all of them to a file, with their content."
     note = tag("p", code(command), says, class_="quiet")
     if not asked.viewer.may_change:
         return note
@@ -183,7 +183,7 @@ def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
 def _rows(letters: Letters, *, may_change: bool) -> Safe:
     if not letters.newest:
         return tag("p", "There are no dead letters here.", class_="none")
-    heads = ("Event", "Why", "Destination", "Died", "Attempts", "Send again")
+    heads = ("Event", "Why", "Destination", "Given up", "Attempts", "Send again")
     rows: list[list[Child]] = [
         [
             tag("a", letter["id"], href=event_path(letter["stream"], letter["id"])),
@@ -199,7 +199,7 @@ def _rows(letters: Letters, *, may_change: bool) -> Safe:
 
 
 def _again(letter: Mapping[str, Any]) -> Child:
-    """The way to the question whether this one goes again; it is found by its time at once."""
+    """Return a link to the question before this letter is sent again; its time finds it fast."""
     if "problem" in letter or not letter["id"]:
         return ""
     if is_pipelines(stream_and_name(letter["destination"])[1]):
@@ -217,7 +217,7 @@ def _again(letter: Mapping[str, Any]) -> Child:
 
 
 def _last_answer(letter: Mapping[str, Any]) -> str:
-    """The destination's last answer, or why the record cannot be opened."""
+    """Return the destination's last answer, or why the record cannot be opened."""
     status = letter.get("last_status")
     if letter["reason"] == f"status_{status}":
         status = None

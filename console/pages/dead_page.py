@@ -1,7 +1,7 @@
-"""The page of dead letters by why they were given up: reason and answer of each destination.
+"""The page of dead letters, grouped by destination, reason and answer.
 
-It is made from receipts and reads nothing from Kafka, so it is there at once, however many dead
-letters other tenants have.
+It comes from receipts and reads nothing from Kafka, so it loads at once, however many dead letters
+other tenants have.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,12 +29,12 @@ PATH = "/dead"
 # The query parameters of its address.
 CHOSEN = ("stream", "destination", "reason")
 DEAD_ASKED = (*CHOSEN, "page")
-# A page of them is short on a phone, too.
+# Few enough for a phone.
 _ROWS_MAX = 20
-# As many as somebody looks through to choose one.
+# The most entries that a person would scan to choose one.
 _CHOICES_MAX = 200
 _DIGITS_MAX = 8
-# The largest difference between the broker's clock and that of the service that dates a death.
+# The largest difference between the clocks of the broker and of the service that dates the letter.
 _CLOCKS_MS = HOUR_MS
 _ALL = "all"
 
@@ -46,12 +46,12 @@ class GivenUp:
     stream: str
     name: str
     group: DeadGroup
-    # False for events of pipelines and of removed destinations: these cannot be sent from here.
+    # False for pipelines and removed destinations: this page cannot send their events again.
     can_go_again: bool
 
     @property
     def filters(self) -> dict[str, str]:
-        """The filters that pick its letters; the search starts at the first of them."""
+        """The filters that match its letters; `from` starts the search at the first letter."""
         of = self.group
         since_ms = max(of.first_ms - _CLOCKS_MS, 0)
         return {
@@ -72,7 +72,7 @@ class GivenUp:
 
 
 def given_up(context: PageContext) -> list[GivenUp]:
-    """All that rests in dead letters, the newest first."""
+    """Return all groups of dead letters that are still kept, newest first."""
     shown = context.overview
     oldest_ms = shown.at_ms - DEAD_RETENTION_MS
     there = [
@@ -90,7 +90,7 @@ def given_up(context: PageContext) -> list[GivenUp]:
 
 
 def dead_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
-    """One page of the requested groups."""
+    """Show one page of the requested groups."""
     every = given_up(context)
     groups = [each for each in every if each.is_asked(asked)]
     number = asked.get("page", "")
@@ -101,21 +101,21 @@ def dead_page(context: PageContext, asked: Mapping[str, str], *, may_change: boo
     chosen = {name: value for name in CHOSEN if (value := asked.get(name, ""))}
     links = [
         (says, dead_path(**chosen, page=str(to)) if 1 <= to <= pages else "")
-        for says, to in (("Page before", page - 1), ("Next page", page + 1))
+        for says, to in (("Previous page", page - 1), ("Next page", page + 1))
     ]
     total = wording.plural(sum(each.group.count for each in groups), "dead letter")
     search = fragment(
         tag("h1", "Dead letters"),
         tag(
             "p",
-            "Events that were given up, and the reasons. They are kept for"
+            "Events that Hifi gave up, with the reasons. They are kept for"
             f" {DEAD_RETENTION_MS // DAY_MS} days.",
             class_="lead",
         ),
         filter_form(PATH, every, asked),
     )
     count = wording.plural(len(groups), "group") + (
-        f"; {first + 1:,} to {min(first + _ROWS_MAX, len(groups)):,} are shown, the newest first"
+        f"; {first + 1:,} to {min(first + _ROWS_MAX, len(groups)):,} are shown, newest first"
         if pages > 1
         else ""
     )
@@ -140,7 +140,7 @@ def dead_page(context: PageContext, asked: Mapping[str, str], *, may_change: boo
 def filter_form(
     path: str, every: Iterable[GivenUp], asked: Mapping[str, str], *more: Child
 ) -> Safe:
-    """Fields to choose from the existing values; the current choice is always among them."""
+    """Return the form with the existing values to choose from, always with the current choice."""
     stream = asked.get("stream", "")
     ours = [each for each in every if stream in {"", each.stream}]
     there = {
@@ -150,7 +150,7 @@ def filter_form(
     }
     named = asked.get("destination", "")
     if stream and named and "/" not in named:
-        # A link has the short name.
+        # Links contain only the destination's own name.
         asked = {**asked, "destination": f"{stream}/{named}"}
     fields = [
         _choice(name, there[name], asked.get(name, ""), says)
@@ -189,7 +189,7 @@ def _rows(shown: Sequence[GivenUp], *, at_ms: int, may_change: bool) -> Safe:
         ]
         for each in shown
     ]
-    return table(heads, rows, caption="Dead letters by why, the newest first", numbers_from=3)
+    return table(heads, rows, caption="Dead letters by cause, newest first", numbers_from=3)
 
 
 def _why(each: GivenUp) -> Safe:
@@ -200,17 +200,17 @@ def _why(each: GivenUp) -> Safe:
 
 
 def _over_time(group: DeadGroup, at_ms: int) -> Safe:
-    """How many were given up in each quarter of a day."""
+    """Draw the number given up in each quarter of a day."""
     newest_ms = at_ms - at_ms % DEAD_STEP_MS
     steps = range(newest_ms - (DEAD_STEPS - 1) * DEAD_STEP_MS, newest_ms + 1, DEAD_STEP_MS)
     values = [float(group.given_up.get(step_ms, 0)) for step_ms in steps]
-    says = f"{sum(values):,.0f} in all, at most {max(values):,.0f} in 6 h."
+    says = f"{sum(values):,.0f} in total, at most {max(values):,.0f} in 6 h."
     line = charts.Line("given up", values, 4)
     return charts.sparkline([line], title="Given up in the last 7 days", says=says)
 
 
 def _again(each: GivenUp) -> Child:
-    """The way to the question with its count."""
+    """Return a link to the question before a re-drive, which shows the count."""
     if not (each.can_go_again and each.group.reason):
         return ""
     return tag("a", "Send again …", href=dead_path("/dead/redrive", **each.filters))

@@ -1,4 +1,4 @@
-"""The page of API keys: whose they are, what they allow, and the ways to make and change them."""
+"""The page of API keys: owners, permissions, and links to create and change keys."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ from shared.config.access import ApiKey
 from shared.runtime.clock import now_ms
 from shared.runtime.setup_error import OperatorError
 
-_DONE = {"revoked": "The key is revoked.", "ended": "Only its newest secret is good now."}
-_ONLY = {"": "all keys", "rotating": "those with two secrets", "expired": "those that have expired"}
-# The page waits no longer than this for the uses.
+_DONE = {"revoked": "The key is revoked.", "ended": "Only its newest secret is valid now."}
+_ONLY = {"": "all keys", "rotating": "keys with two secrets", "expired": "expired keys"}
+# The longest wait of the page for the uses.
 _USES_WITHIN_S = 2.0
 # By id of the key: the last use of each of its secrets, the oldest secret first.
 _Uses = Mapping[str, Sequence[int | None]]
@@ -34,9 +34,9 @@ async def keys_page(asked: PageRequest) -> Page:
     whose: list[Child] = [f" Keys of the tenant {tenant}: ", tag("a", "all keys", href=KEYS), "."]
     content: list[Child] = [
         tag("h1", "Keys"),
-        tag("p", "Only hashes are kept, so no key can be shown again. ",
-            code("hifi keys create NAME"), " makes a new one, ", code("hifi keys rotate NAME"),
-            " a second secret for one that there is.", class_="lead"),
+        tag("p", "Hifi stores only hashes, so no secret can be shown again. ",
+            code("hifi keys create NAME"), " creates a key, ", code("hifi keys rotate NAME"),
+            " gives an existing key a second secret.", class_="lead"),
         done_note(_DONE.get(asked.field("done"), "")),
         tag("p", tag("a", "New key …", href=NEW)) if asked.viewer.may_change else NOTHING,
         listed.search,
@@ -49,7 +49,7 @@ async def keys_page(asked: PageRequest) -> Page:
 
 def _first() -> Safe:
     made = code("hifi keys create root --scope admin")
-    return fragment(" The first is made with the operator key: ", made, ".")
+    return fragment(" Create the first key with the operator key: ", made, ".")
 
 
 def _is_meant(key: ApiKey, only: str) -> bool:
@@ -59,7 +59,7 @@ def _is_meant(key: ApiKey, only: str) -> bool:
 
 
 async def _uses(asked: PageRequest) -> _Uses:
-    """The uses that the gateway knows; empty if it gives none, as for viewers who only read."""
+    """Return the uses that the gateway reports in time; empty for viewers who may only read."""
     if not asked.viewer.may_change:
         return {}
     try:
@@ -70,7 +70,8 @@ async def _uses(asked: PageRequest) -> _Uses:
 
 
 def _rows(asked: PageRequest, keys: Sequence[ApiKey], uses: _Uses) -> Safe:
-    heads = ("Key", "Tenant", "May", "Streams", "Active secrets", "Last used", "Expires", "Change")
+    heads = ("Key", "Tenant", "Scopes", "Streams", "Active secrets", "Last used", "Expires",
+             "Change")  # fmt: skip
     rows: list[list[Child]] = [
         [
             code(key.id),
@@ -88,7 +89,7 @@ def _rows(asked: PageRequest, keys: Sequence[ApiKey], uses: _Uses) -> Safe:
 
 
 def _last_use(used: Sequence[int | None]) -> str:
-    """The last use of a key; during a rotation also that of the older secret."""
+    """Return the last use of a key, and during a rotation also that of its older secret."""
     if not used:
         return wording.NONE
     newest = _used(max((at_ms for at_ms in used if at_ms), default=None))

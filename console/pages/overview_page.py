@@ -1,4 +1,4 @@
-"""The overview: the worst news first, then every stream's verdict, then lag and loss in charts."""
+"""The overview: first the worst trouble, then each stream's verdict, then lag and loss."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ from shared.proof.overview import (
     UnknownView,
 )
 
-# Where each figure of the first screen leads.
+# The link of each figure on the first screen.
 _PATHS = {
     "acked": "/streams",
     "due": "/destinations",
@@ -70,7 +70,7 @@ def overview_page(
 
 
 def headline(overview: Overview) -> str:
-    """The one sentence for somebody who was woken up."""
+    """Return the one sentence that somebody who was just woken up must read."""
     streams = overview.streams
     if not streams:
         return overview.problem.capitalize() + "." if overview.problem else "No stream yet."
@@ -88,11 +88,11 @@ def headline(overview: Overview) -> str:
         ]
         sentence = f"{_list(bad)} {_SAYS[verdict][len(bad) > 1]}"
         reasons = [view.reason for view in everybody if view.verdict is verdict]
-        # Alone, it has room for its cause.
+        # The sentence has room for a single cause.
         return f"{sentence}: {reasons[0]}." if len(reasons) == 1 and reasons[0] else f"{sentence}."
     if not acked:
-        return "Everything is ready. No event has come yet."
-    return f"All of {wording.plural(acked, 'acknowledged event')} accounted for." if (
+        return "Everything is ready. No event has arrived yet."
+    return f"All {wording.plural(acked, 'acknowledged event')} are accounted for." if (
         acked != 1
     ) else "The one acknowledged event is accounted for."  # fmt: skip
 
@@ -104,7 +104,7 @@ _SAYS = {
     StreamVerdict.FAILING: ("is failing", "are failing"),
     StreamVerdict.HELD: ("is held", "are held"),
     StreamVerdict.CANNOT_TELL: ("cannot be judged now", "cannot be judged now"),
-    StreamVerdict.STALLED: ("stands still", "stand still"),
+    StreamVerdict.STALLED: ("is stalled", "are stalled"),
     StreamVerdict.RATE_LIMITED: ("is rate-limited", "are rate-limited"),
     StreamVerdict.SLOW: ("is slow", "are slow"),
     StreamVerdict.PAUSED: ("is paused", "are paused"),
@@ -114,7 +114,7 @@ _SAYS = {
 def destinations_table(
     destinations: Sequence[DestinationView], *, caption: str, path: str = "/destinations"
 ) -> Safe:
-    """A table of the first destinations; the page at `path` has a row for all."""
+    """Return a table of the first destinations; the page at `path` lists all."""
     heads = (
         "Stream → destination", "Verdict", "Why", "p95", "Oldest",
         "Queued", "Waiting", "Dead", "Unaccounted",
@@ -172,7 +172,7 @@ def _hero(context: PageContext, said: str) -> Safe:
 def _streams(context: PageContext, ordered: Sequence[DestinationView], *, may_change: bool) -> Safe:
     overview = context.overview
     streams = overview.streams
-    # Unread events may well exist.
+    # With a problem, events may exist that could not be read: that is no first use.
     steps = NOTHING
     if is_first_use(overview) and not overview.problem:
         has_key = bool(context.configuration.keys)
@@ -192,7 +192,7 @@ def _streams(context: PageContext, ordered: Sequence[DestinationView], *, may_ch
 
 
 def _without(lonely: Sequence[StreamView]) -> Safe:
-    """The streams without a destination: links to some, and to the page with the rest."""
+    """Return links to a few streams without a destination, and to the page with the others."""
     if not lonely:
         return NOTHING
     named: list[Child] = []
@@ -205,7 +205,7 @@ def _without(lonely: Sequence[StreamView]) -> Safe:
 
 
 def _removed(removed: Sequence[RemovedView]) -> Safe:
-    """The books of removed destinations; their dead letters and receipts are at the usual place."""
+    """Return the books of removed destinations."""
     if not removed:
         return NOTHING
     heads = ("Stream → destination", "Removed", "Acknowledged", "Delivered", "Waiting", "Dead",
@@ -227,36 +227,37 @@ def _removed(removed: Sequence[RemovedView]) -> Safe:
         ]
         for gone in removed
     ]
-    caption = "Outcomes of the events that each had read"
+    caption = "Outcomes of the events that each destination had read before it was removed"
     return section("Removed", table(heads, rows, caption=caption, numbers_from=2))
 
 
 def _unknown(unknown: Sequence[UnknownView]) -> Safe:
-    """Events that wait for unknown destinations; usually there are none."""
+    """Return the events that wait for unknown destinations; usually there are none."""
     if not unknown:
         return NOTHING
     rows: list[list[Child]] = [
         [tag("span", each.stream, " → ", each.name), wording.count(each.waiting_events)]
         for each in unknown
     ]
-    caption = "Events that wait for destinations that are not known"
+    caption = "Events that wait for unknown destinations"
     why = (
-        "A newer release may have made them, or their records cannot be read here. Their events go"
-        " on once they are known, and become dead letters at their deadline."
+        "A newer release may have created these destinations, or their records cannot be read here."
+        " Their events are sent once the destination is known. At their deadline they become dead"
+        " letters."
     )
     listed = table(("Stream → destination", "Waiting"), rows, caption=caption, numbers_from=1)
-    return section("Not known", listed, tag("p", why, class_="note"))
+    return section("Unknown destinations", listed, tag("p", why, class_="note"))
 
 
 def _list(names: Sequence[str]) -> str:
-    """The names as a list in a sentence, three at most."""
+    """Join at most three names for a sentence, and count the others."""
     if len(names) > 3:  # noqa: PLR2004 - as said
         return f"{', '.join(names[:3])} and {len(names) - 3} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1] if names else ""]))
 
 
 def as_json(overview: Overview) -> dict[str, Any]:
-    """The overview for programs: fields by name, enums as their words, the headline first."""
+    """Return the overview for programs: fields by name, enums as words, the headline first."""
     members = msgspec.to_builtins(overview, str_keys=True)
     for stream, view in zip(members["streams"], overview.streams, strict=True):
         for destination, shown in zip(stream["destinations"], view.destinations, strict=True):

@@ -1,4 +1,4 @@
-"""The list of all pipelines, and the page of one: its graph, its outcomes, its document."""
+"""The list of all pipelines, and a pipeline's page: its graph, its outcomes, its document."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -31,17 +31,17 @@ from shared.config.pipeline import Pipeline
 from shared.proof.overview import SEVERITY, BuiltAnew, PipelineView, StreamVerdict
 from shared.proof.receipt import PASSED
 
-# Outcomes to show from the first event on; others are shown once there are some.
+# These outcomes are always shown; others only once they have occurred.
 _OUTCOMES = (PASSED, "filtered", "late", "dead")
 
 
 def pipelines_page(context: PageContext, *, may_change: bool) -> Page:
-    """All pipelines that the viewer may see, the worst first."""
+    """Show all pipelines that the viewer may see, worst first."""
     views = _worst_first(context.overview.pipelines)
     listed = (
         pipelines_table(views, context, caption="Pipelines")
         if views
-        else nothing_yet("There is no pipeline yet: hifi pipelines put FILE makes one.")
+        else nothing_yet("No pipeline yet. To create one: hifi pipelines put FILE")
     )
     bad = [view.name for view in views if view.lane and view.lane.verdict is not StreamVerdict.OK]
     summary = f"In trouble: {', '.join(bad)}." if bad else "All pipelines are well."
@@ -84,7 +84,7 @@ def pipelines_table(views: Iterable[PipelineView], context: PageContext, *, capt
 def pipeline_page(
     name: str, context: PageContext, asked: Mapping[str, str], *, may_change: bool
 ) -> Page | None:
-    """One pipeline; None if the viewer sees none of that name."""
+    """Show one pipeline; None if the viewer sees no pipeline of that name."""
     view = next((each for each in context.overview.pipelines if each.name == name), None)
     pipeline = context.configuration.pipelines.get(name)
     if view is None or pipeline is None or view.lane is None:
@@ -109,13 +109,13 @@ def pipeline_page(
 
 
 def _top(view: PipelineView, pipeline: Pipeline) -> Safe:
-    assert view.lane is not None, "nobody asks for the page of one without"
+    assert view.lane is not None, "a pipeline without a lane has no page"
     lane, balance = view.lane, view.balance
     reads = tag("a", view.stream, href=f"/streams/{view.stream}")
     newest, dead = newest_path(view.stream), _dead_path(view)
     figures = (
-        ("events to take", balance.acked, newest, "whole"),
-        ("passed, or left out as they should be", balance.delivered, "#minutes", ""),
+        ("events to process", balance.acked, newest, "whole"),
+        ("passed or filtered", balance.delivered, "#minutes", ""),
         ("queued", balance.queued, "#now", ""),
         ("dead letters", balance.dead, dead, "warn" if balance.dead else ""),
         ("unaccounted", balance.unaccounted, "#loss", "bad" if balance.unaccounted else "good"),
@@ -146,14 +146,14 @@ def _facts(view: PipelineView, pipeline: Pipeline, context: PageContext) -> list
     facts: list[tuple[str, Child]] = [
         ("State", _state(view)),
         ("Events per second, last minute", f"{view.events_per_s:,.1f} in: {', '.join(rates)}"),
-        ("Done since the gateway had them", f"{p95(lane.since_accepted)} (p95)"),
+        ("Time since acceptance", f"{p95(lane.since_accepted)} (p95)"),
         ("Oldest event without an outcome", wording.duration(lane.oldest_age_s)),
         ("Backlog", wording.plural(lane.backlog_events, "event")),
     ]
     if view.kept is not None:
         what = "open window" if pipeline.window else "known key"
         kept = f"{wording.plural(view.kept, what)}, {wording.size(view.kept_bytes)} of memory"
-        facts.append(("Keeps", kept))
+        facts.append(("State kept", kept))
     seen = context.configuration.tables.keys()
     for what, names in (("Writes", pipeline.tables_to), ("Looks up in", pipeline.tables_from)):
         if there := sorted(names & seen):
@@ -163,13 +163,13 @@ def _facts(view: PipelineView, pipeline: Pipeline, context: PageContext) -> list
         facts.append((f"Being rebuilt: generation {built.generation}", _progress(built)))
     if view.lost:
         gone = f"{wording.plural(view.lost, 'event')}, last {view.lost_last}"
-        facts.append(("Deleted by Kafka before it read them", tag("span", gone, class_="warn")))
+        facts.append(("Deleted by Kafka before being read", tag("span", gone, class_="warn")))
     if view.executors_ended:
         times = wording.plural(view.executors_ended, "time")
         text = f"{times}, last at {wording.moment(view.executor_ended_at_ms)}"
         facts.append(("Has ended its executor", tag("span", text, class_="warn")))
     if lane.silent_s:
-        facts.append(("No sign of it for", wording.duration(lane.silent_s)))
+        facts.append(("No report from it for", wording.duration(lane.silent_s)))
     if view.balance.dead:
         text = wording.plural(view.balance.dead, "event")
         facts.append(("Dead letters", figure(text, _dead_path(view))))
@@ -206,7 +206,7 @@ def _dead_path(view: PipelineView) -> str:
 
 
 def _document(pipeline: Pipeline) -> Safe:
-    """The document as it was put, without fields at their defaults."""
+    """Show the document, without fields at their defaults."""
     text = json.dumps(pipeline.known_fields(), indent=2, ensure_ascii=False)
     return tag(
         "details",
@@ -217,7 +217,7 @@ def _document(pipeline: Pipeline) -> Safe:
 
 
 def _written(pipeline: Pipeline | None) -> str:
-    """The outputs of a pipeline, in a line."""
+    """Return the outputs of a pipeline, in one line."""
     if pipeline is None:
         return wording.NONE
     streams = sorted({output.stream for output in pipeline.streams_to})

@@ -1,4 +1,4 @@
-"""The pages that stand alone: sign-in, refusals, missing pages, and the glossary."""
+"""Pages about no single thing: sign-in, refusals, missing pages, and the glossary."""
 
 from urllib.parse import urlencode
 
@@ -10,14 +10,14 @@ from shared.glossary import WORDS, hint_of
 
 
 def sign_in_page(*, csrf: str, next_path: str, problem: str = "", provider: str = "") -> bytes:
-    """The page to sign in by key, or with the provider of that name."""
+    """Return the page to sign in with a key, or with the named provider."""
     return render_bare(
         "Sign in",
         tag("h1", "Sign in"),
         tag("p", "With an API key that has the scope read or admin.", class_="lead"),
         tag(
             "p",
-            "The first one is made with the operator's key: ",
+            "Create the first one with the operator key: ",
             tag("code", "hifi keys create root --scope admin"),
             ".",
             class_="quiet",
@@ -57,44 +57,44 @@ def sign_in_page(*, csrf: str, next_path: str, problem: str = "", provider: str 
 
 
 def signed_in_page(next_path: str) -> bytes:
-    """The page after sign-in, from where a browser goes on by itself."""
+    """Return the page after sign-in, from which a browser continues by itself."""
     return render_bare(
         "Signed in",
         tag("h1", "You are signed in"),
-        tag("p", tag("a", "Go on", href=next_path)),
+        tag("p", tag("a", "Continue", href=next_path)),
     )
 
 
 def ended_page(says: str) -> bytes:
-    """The page of a link that shows nothing: there is nowhere to go from here."""
-    again = "Ask for another one where you got this link, or reload the page that shows it."
-    title = "This view is not here"
+    """Return the page of a link that no longer shows anything; it links nowhere."""
+    again = "Get a new link where you got this one, or reload the page that contains the view."
+    title = "This view is not available"
     content = [tag("h1", title), tag("p", says, class_="lead"), tag("p", again)]
     return render_bare(title, *content, has_home=False)
 
 
 def notice(title: str, says: str, *, has_link: bool = False) -> bytes:
-    """A notice with a link to all other pages, which check for themselves who may see them."""
+    """Return a notice with a link to the overview; every other page checks who may see it."""
     back = tag("p", tag("a", "To the overview", href="/"))
     page = still_page(title, "", "notice", tag("h1", title), tag("p", says), back)
     return render(page, PageFrame(csrf="", has_link=has_link))
 
 
 def soon_page(path: str) -> Page:
-    """The page of a thing that was just made: its content comes with the next figures."""
+    """Return the page of a thing that was just created; its content comes with the next figures."""
     kind, *name = path.strip("/").split("/")
     return still_page(
-        "Made",
+        "Created",
         f"/{kind}",
         "soon",
-        tag("h1", code("/".join(name)), " is there"),
-        tag("p", "Its first figures come within a second or two.", class_="lead"),
-        tag("p", tag("a", "Look again", href=path)),
+        tag("h1", code("/".join(name)), " is created"),
+        tag("p", "The first figures come within a second or two.", class_="lead"),
+        tag("p", tag("a", "Reload", href=path)),
     )
 
 
 async def words_page(_: PageRequest) -> Page:
-    """The glossary, to which the words on other pages lead."""
+    """Show the glossary, to which the words on other pages link."""
     listed = [
         tag("div", tag("dt", word.name), tag("dd", hint_of(word)), id=word.anchor) for word in WORDS
     ]
@@ -103,6 +103,6 @@ async def words_page(_: PageRequest) -> Page:
         "",
         "words",
         tag("h1", "Words"),
-        tag("p", "Their meaning, here and in the commands.", class_="lead"),
+        tag("p", "The meaning of words on these pages and in the commands.", class_="lead"),
         tag("dl", listed, class_="words card pad"),
     )

@@ -1,6 +1,6 @@
-"""Shows the replays of a stream and their progress; begins and ends them by forms.
+"""Shows the replays of a stream and their progress; forms start and cancel them.
 
-A replay is counted before it begins, and goes on without the person who began it.
+A replay is counted before it starts. It continues when the person who started it leaves.
 """
 
 import re
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 PATH, STREAMS = "/replays", "/streams"
 NEW, CANCEL = f"{PATH}/new", f"{PATH}/cancel"
-# Fields to ask for beside the destination, as the gateway names them; times are typed as UTC.
+# The other fields of the form, as the gateway names them; people type times as UTC.
 _TIMES, _WHICH, _RATE = ("from", "to"), ("key", "event"), "rate_per_s"
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -48,7 +48,7 @@ def replays_path(stream: str, **more: str) -> str:
 
 
 async def replays_page(asked: PageRequest) -> Page:
-    """A stream's replays, or those to one of its destinations, the newest first."""
+    """Show a stream's replays, or those to one of its destinations, newest first."""
     stream, destination = _stream(asked), asked.field("destination")
     picked = {"destination": destination} if destination else {}
     before = asked.field("before")
@@ -59,12 +59,12 @@ async def replays_page(asked: PageRequest) -> Page:
     content: list[Child] = [
         tag("p", tag("a", stream, href=f"{STREAMS}/{stream}"), " / replays", class_="crumbs"),
         tag("h1", f"Replays of {stream}", f" to {destination}" if destination else ""),
-        done_note("It goes on by itself; you may leave this page." if asked.field("begun") else ""),
-        tag("p", "Events that are sent to a destination again, newest first, for the last 30 days."
-            " Each event is queued for half a minute before it leaves.", class_="lead"),
+        done_note("The replay has started; you may leave now." if asked.field("begun") else ""),
+        tag("p", "Replays of the last 30 days, newest first. A replay sends events to a"
+            " destination again; each is queued for half a minute first.", class_="lead"),
         _begin(asked, stream, destination),
         _rows(asked, stream, listing["replays"]),
-        pager([("Newest" if before else "Look again", newest), ("Older", older)], "More replays"),
+        pager([("Newest" if before else "Reload", newest), ("Older", older)], "More replays"),
     ]  # fmt: skip
     return still_page("Replays", STREAMS, "replays", content, status=f"{count} shown")
 
@@ -74,7 +74,7 @@ async def new_page(asked: PageRequest) -> Page:
 
 
 async def make(asked: PageRequest) -> Response:
-    """Count the requested events; begin the replay once a person confirms the count."""
+    """Count the requested events; start the replay once a person confirms the count."""
     stream, shown = asked.stream.name, _form(asked)
     try:
         order = _order(asked)
@@ -99,9 +99,9 @@ async def cancel_page(asked: PageRequest) -> Page:
         STREAMS,
         "confirm",
         tag("h1", "Cancel ", code(replay_id), "?"),
-        tag("p", f"{to_go} of it are still to be looked at, and none of them is sent then. Queued"
-            " events are sent."),
-        confirm_form(CANCEL, asked.around, yes="Cancel it", no="Let it go on",
+        tag("p", f"{to_go} of it are not read yet, and will not be sent. Events that are already"
+            " queued will still be sent."),
+        confirm_form(CANCEL, asked.around, yes="Cancel the replay", no="Let it continue",
                      back=replays_path(stream), stream=stream, id=replay_id),
         tag("p", same(f"hifi replays cancel {stream} {replay_id}"), class_="quiet"),
     )  # fmt: skip
@@ -115,7 +115,7 @@ async def cancel(asked: PageRequest) -> Response:
 
 
 def _stream(asked: PageRequest) -> str:
-    """The stream, also a removed one: its replays are there for as long as they are kept."""
+    """Return the requested stream, even a removed one, since its replays are still kept."""
     stream = asked.field("stream")
     if stream not in asked.streams:
         raise HTTPException(404, "There is no such stream, or it is not yours.")
@@ -130,20 +130,21 @@ def _replay_id(asked: PageRequest) -> str:
 
 
 def _begin(asked: PageRequest, stream: str, destination: str) -> Safe:
-    """The link to the form, or the command for people with the right."""
+    """Return the link to the form, or the command for somebody with the permission."""
     if stream not in asked.context.configuration.streams:
         return NOTHING
     if not asked.viewer.may_change:
         command = code(f"hifi replays create {stream} --destination NAME --from 2h")
-        return tag("p", command, " begins one, with a key of the scope admin.", class_="quiet")
+        return tag("p", command, " starts one, with a key of the scope admin.", class_="quiet")
     path = urlencode({"stream": stream, "destination": destination})
     return tag("p", ways([("Replay a span …", f"{NEW}?{path}")]))
 
 
 def _rows(asked: PageRequest, stream: str, replays: list[dict[str, Any]]) -> Safe:
     if not replays:
-        return nothing_yet("Nothing of it has been sent again in the last 30 days.")
-    heads = ("Replay", "Destination", "State", "To go", "Queued", "Gone", "Dead letters", "End it")
+        return nothing_yet("No replay in the last 30 days.")
+    heads = ("Replay", "Destination", "State", "To go", "Queued", "Deleted", "Dead letters",
+             "Cancel")  # fmt: skip
     rows = [_row(asked, stream, replay) for replay in replays]
     return table(heads, rows, caption=f"Replays of {stream}, newest first", numbers_from=3)
 
@@ -152,17 +153,17 @@ def _row(asked: PageRequest, stream: str, replay: Mapping[str, Any]) -> list[Chi
     destination, is_running = replay["destination"], replay["state"] == "running"
     why = replay["waits_because"] or replay["failed_because"]
     cancels = f"{CANCEL}?{urlencode({'stream': stream, 'id': replay['id']})}"
-    # Its dead letters are among all that the destination has had since.
+    # All dead letters of the destination since the replay started; some may be others.
     died = letters_path(stream=stream, destination=destination, **{"from": replay["created_at"]})
     return [
         fragment(code(replay["id"]), tag("span", _span(replay), class_="why under")),
         tag("a", destination, href=f"{STREAMS}/{stream}/{destination}"),
-        # In one piece, also on a phone.
+        # In one element, so that a phone does not split it.
         tag("span", _state(replay), tag("span", f" {why}", class_="why") if why else NOTHING),
         wording.count(replay["count"] - replay["read"] if is_running else 0),
         wording.count(replay["sent"]),
         wording.count(replay["gone"]),
-        figure("look", died),
+        figure("show", died),
         tag("a", "Cancel …", href=cancels) if is_running and asked.viewer.may_change else "",
     ]
 
@@ -174,7 +175,7 @@ def _state(replay: Mapping[str, Any]) -> Safe:
 
 
 def _span(replay: Mapping[str, Any]) -> str:
-    """Describe the events that it was asked for."""
+    """Describe which events the replay covers."""
     clauses = [f"stored since {replay['from'] or 'the beginning'}"]
     clauses += [f"before {replay['to'] or replay['created_at']}"]
     clauses += [f"{name} {replay[name]}" for name in _WHICH if replay[name] is not None]
@@ -198,17 +199,17 @@ def _form(asked: PageRequest) -> FormPage:
         here=STREAMS,
         content=(
             choice("Destination", "destination", names, chosen),
-            time_field("Stored since (UTC)", "from", "Needed, unless an event is named."),
-            time_field("Stored before (UTC)", "to", "Until now if it is not said."),
+            time_field("Stored since (UTC)", "from", "Required unless you give an event id."),
+            time_field("Stored before (UTC)", "to", "Leave empty for now."),
             field("Only this ordering key", "key"),
             field("Only this event id", "event"),
-            field("Events per second, at most", _RATE, "100 if it is not said.",
+            field("Events per second, at most", _RATE, "Leave empty for 100.",
                   size=8, inputmode="decimal"),
         ),
         yes="Count them …",
         back=replays_path(stream),
         command=f"hifi replays create {stream} --destination NAME --from 2h --dry-run",
-        note=" It counts first, and nothing is sent before you say yes.",
+        note=" Hifi counts the events first, and sends nothing before you confirm.",
         hidden={"stream": stream},
     )  # fmt: skip
 
@@ -222,16 +223,16 @@ def _order(asked: PageRequest) -> dict[str, Any]:
         try:
             order[_RATE] = float(rate)
         except ValueError:
-            raise NotReadError(f"{rate[:40]!r} is no number of events per second.") from None
+            raise NotReadError(f"{rate[:40]!r} is not a number of events per second.") from None
     if replay_id := asked.field("id"):
         order["id"] = replay_id
     if not order.keys() & {"from", "event"}:
-        raise NotReadError("Say since when, or which event.")
+        raise NotReadError("Enter a start time or an event id.")
     return order
 
 
 def _question(asked: PageRequest, order: Mapping[str, Any], count: int) -> Page:
-    """The question before a replay; sending it twice begins only one."""
+    """Ask for confirmation of a replay; confirming twice starts only one."""
     stream, destination = asked.stream.name, order["destination"]
     events = wording.plural(count, "event")
     asks = f"Send {events} to {destination} again?"
@@ -239,10 +240,11 @@ def _question(asked: PageRequest, order: Mapping[str, Any], count: int) -> Page:
     options = {name.removesuffix("_per_s"): value for name, value in order.items()}
     command = " ".join(f"--{name} {quote(str(value))}" for name, value in options.items())
     says = (
-        "Live delivery goes on beside it. Each request says hifi-replay and that it may be known."
+        "Live delivery continues meanwhile. Each request is labelled hifi-replay and as a possible"
+        " duplicate."
     )
     if order.keys() & set(_WHICH):
-        says = f"Those of the {events} that are asked for are sent. {says}"
+        says = f"Hifi sends only those of the {events} with the given key or id. {says}"
     return still_page(
         "Replay",
         STREAMS,

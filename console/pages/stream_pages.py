@@ -1,4 +1,4 @@
-"""The list of all streams, searched by name or by trouble, and the page of one."""
+"""The list of all streams, with a search by name or by trouble, and a stream's page."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -35,14 +35,14 @@ from shared.proof.overview import SEVERITY, DestinationView, StreamView
 from shared.proof.restored import RestoredView
 
 PATH = "/streams"
-_ONLY = {"": "all streams", "trouble": "those in trouble", "unwanted": "those that nobody takes"}
+_ONLY = {"": "all streams", "trouble": "streams in trouble", "unwanted": "streams without readers"}
 
 # Destinations, and pipelines that read, by stream.
 _Takers: TypeAlias = Mapping[str, Sequence[DestinationView]]
 
 
 def streams_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
-    """One page of the requested streams, the worst first."""
+    """Show one page of the requested streams, worst first."""
     query, takers = ListQuery.of(asked, _ONLY), _takers(context)
     matches = [
         stream
@@ -80,7 +80,7 @@ def _is_meant(stream: StreamView, only: str, takers: _Takers) -> bool:
 
 def _rows(shown: Sequence[StreamView], context: PageContext, takers: _Takers) -> Safe:
     if not shown:
-        return nothing_yet("hifi streams put NAME makes one.")
+        return nothing_yet("To create one: hifi streams put NAME")
     heads = ("Stream", "Verdict", "Last 15 min", "Events/s", "Last event", "Events", "Destinations",
              "Pipelines", "Queued", "Dead", "Unaccounted")  # fmt: skip
     through: dict[str, int] = {}
@@ -97,7 +97,7 @@ def _row(
     stream: StreamView, takers: Sequence[DestinationView], pipelines: int, context: PageContext
 ) -> list[Child]:
     here, newest = f"{PATH}/{stream.name}", newest_path(stream.name)
-    why = stream.reason or ("" if takers else "nobody takes its events")
+    why = stream.reason or ("" if takers else "nothing reads its events")
     return [
         tag("a", stream.name, href=here),
         fragment(badge(stream.verdict), tag("span", " ", why, class_="why") if why else NOTHING),
@@ -121,7 +121,7 @@ def _counted(number: int, path: str, *, kind: str = "") -> Child:
 
 
 def _last_event(stream: StreamView, now_ms: int, path: str) -> Child:
-    """The time since the last event; nothing if none has come since the observer started."""
+    """Return the time since the last event; nothing if none has come since observe started."""
     if not stream.last_accepted_at_ms:
         return wording.NONE
     ago_s = max(0, now_ms - stream.last_accepted_at_ms) // 1000
@@ -131,7 +131,7 @@ def _last_event(stream: StreamView, now_ms: int, path: str) -> Child:
 def stream_page(
     name: str, context: PageContext, asked: Mapping[str, str], *, may_change: bool
 ) -> Page | None:
-    """All destinations of one stream; None when there is no such stream."""
+    """Show a stream and all its destinations; None when there is no such stream."""
     stream = context.stream(name)
     if stream is None:
         return None
@@ -150,10 +150,10 @@ def stream_page(
     facts: list[tuple[str, Child]] = [
         ("Acknowledged", figure(f"{stream.events_per_s:,.1f} events/s", newest)),
         ("Last event", _last_event(stream, context.overview.at_ms, newest)),
-        ("Late when they come to us", f"{p95(stream.ingest)} (p95, since their own time)"),
+        ("Delay until accepted", f"{p95(stream.ingest)} (p95, since the events' own time)"),
     ]
     if stream.restored.count:
-        facts.append(("Put back by restores", _restored(stream.restored, context.overview.at_ms)))
+        facts.append(("Restored events", _restored(stream.restored, context.overview.at_ms)))
     facts += _spread(stream.spread)
     links = stream_links(name, context, may_change=may_change)
     listed = (
@@ -164,8 +164,8 @@ def stream_page(
         )
         if views
         else nothing_yet(
-            "Nobody wants this stream yet: it has no destination."
-            f" hifi destinations put {name} NAME URL makes one."
+            "This stream has no destination yet."
+            f" To create one: hifi destinations put {name} NAME URL"
         )
     )
     return Page(
@@ -190,14 +190,14 @@ def stream_page(
 
 
 def _restored(restored: RestoredView, now_ms: int) -> str:
-    """They are among the events acknowledged, and were acknowledged once only."""
+    """Count the restored events, which are among the acknowledged ones, each counted once."""
     ago_s = max(0, now_ms - restored.last_ms) // 1000
     ago = f"{wording.duration(ago_s) if ago_s else 'under 1 s'} ago"
     return f"{wording.plural(restored.count, 'event')} of these; last by {restored.last}, {ago}"
 
 
 def find_section(stream: str) -> Safe:
-    """The way to the newest events of a stream, to its replays, and to one event by its id."""
+    """Return links to a stream's newest events and replays, and a form to find one event."""
     replays = f"/replays?{urlencode({'stream': stream})}"
     return section(
         "Events",
@@ -218,7 +218,7 @@ def find_section(stream: str) -> Safe:
 
 
 def _settings(stream: Stream | None) -> Safe:
-    """The settings of a stream, and the command that shows all of them."""
+    """Show the main settings of a stream, and the command that shows all of them."""
     if stream is None:
         return NOTHING
     facts: list[tuple[str, Child]] = [
@@ -226,17 +226,17 @@ def _settings(stream: Stream | None) -> Safe:
         ("Kafka partitions", str(stream.partition_count)),
         ("Ordering key", code(stream.key_pointer) if stream.key_pointer else "none"),
         ("Schema", wording.plural(len(stream.json_schema), "character") if stream.json_schema
-         else "none: any JSON will do"),
+         else "none: any JSON is accepted"),
     ]  # fmt: skip
     if stream.partitioning is not None:
         shards = wording.plural(len(stream.partitioning.shards), "shard")
-        facts.append(("Laid by", fragment(shards, " of ", code(stream.partitioning.pointer))))
-    shown = fragment(code(f"hifi streams get {stream.name}"), " has all of them.")
+        facts.append(("Split into", fragment(shards, " by ", code(stream.partitioning.pointer))))
+    shown = fragment(code(f"hifi streams get {stream.name}"), " shows all settings.")
     return section("Settings", facts_list(facts), tag("p", shown, class_="note"))
 
 
 def _spread(spread: SpreadView | None) -> list[tuple[str, Child]]:
-    """The spread of its events over Kafka partitions, once enough have come."""
+    """Show how evenly its events are spread over Kafka partitions, once enough have come."""
     if spread is None:
         return []
     share = f"{spread.part:.0%} of the events, {spread.times:.1f} times its share"
@@ -245,12 +245,12 @@ def _spread(spread: SpreadView | None) -> list[tuple[str, Child]]:
     listed = [part for key in keys for part in (", ", key)][1:]
     return [
         ("Fullest Kafka partition", tag("span", fullest, class_="warn" if spread.is_hot else None)),
-        ("Most frequent keys", fragment(*listed) if keys else "none has a tenth of the events"),
+        ("Most frequent keys", fragment(*listed) if keys else "no key has a tenth of the events"),
     ]
 
 
 def _through(name: str, context: PageContext) -> Safe:
-    """The pipelines that read a stream, and those that write to it."""
+    """Show the pipelines that read a stream or write to it."""
     pipelines = context.configuration.pipelines
     views = [
         view

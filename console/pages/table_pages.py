@@ -1,4 +1,4 @@
-"""The list of tables, and the page of one: its writers, its readers, and lookups of its rows."""
+"""The list of tables, and a table's page: its writer, its readers, and lookups of its rows."""
 
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -26,18 +26,18 @@ from shared.runtime.control_client import RefusedError
 
 PATH = "/tables"
 _PIPELINES = "/pipelines"
-# As many as somebody reads at a time.
+# The most tables on one page.
 _TABLES_MAX = 100
-# Longer than a name, or a key, can be.
+# Longer than any name or key.
 _TEXT_CHARS_MAX = 1_000
-# Characters of a row in a list; its own page has all of it.
+# Characters of a row to show in a list; the row's own page shows more.
 _ROW_CHARS_MAX = 300
 # The same as for the payload of an event.
 _WHOLE_CHARS_MAX = 20_000
 
 
 async def tables_page(asked: PageRequest) -> Page:
-    """One page of the tables that the viewer may see, by name."""
+    """Show one page of the tables that the viewer may see, by name."""
     text, after = asked.field("q")[:_TEXT_CHARS_MAX], asked.field("after")[:_TEXT_CHARS_MAX]
     configuration = asked.context.seen_by(asked.viewer).configuration
     names = sorted(name for name in configuration.tables if text in name)
@@ -59,11 +59,13 @@ async def tables_page(asked: PageRequest) -> Page:
             "get",
             PATH,
             {},
-            tag("label", "Part of its name ", field),
+            tag("label", "Name contains ", field),
             tag("button", "Find", type="submit"),
             class_="row card pad",
         ),
-        _listed(shown, configuration) if shown else nothing_yet("hifi tables put NAME makes one."),
+        _listed(shown, configuration)
+        if shown
+        else nothing_yet("To create one: hifi tables put NAME"),
         pager([("First page", first), ("Next page", further)], "More tables"),
         status=count,
     )
@@ -74,7 +76,7 @@ def _listed(tables: Iterable[Table], configuration: Configuration) -> Safe:
     for pipeline in configuration.pipelines.values():
         for name in pipeline.tables_from:
             readers.setdefault(name, []).append(pipeline.name)
-    heads = ("Table", "Written by", "Looked up by", "Rows stay", "May take")
+    heads = ("Table", "Written by", "Looked up by", "Rows are kept", "Maximum size")
     rows: list[list[Child]] = [
         [
             links_to([each.name], PATH),
@@ -89,12 +91,12 @@ def _listed(tables: Iterable[Table], configuration: Configuration) -> Safe:
 
 
 async def table_page(asked: PageRequest) -> Page:
-    """One table: its writers and readers, and the requested rows."""
+    """Show one table: its writer and readers, and the requested rows."""
     configuration = asked.context.seen_by(asked.viewer).configuration
     known = configuration.tables.get(asked.path.removeprefix(f"{PATH}/"))
     if known is None:
         raise HTTPException(404, "There is no such table, or it is not yours.")
-    # A key may begin or end with a blank.
+    # Not stripped: a key may begin or end with a blank.
     key, prefix, after = (
         asked.fields.get(name, "")[:_TEXT_CHARS_MAX] for name in ("key", "prefix", "after")
     )
@@ -119,7 +121,7 @@ async def table_page(asked: PageRequest) -> Page:
                 _as_of(answer),
             ]
     except RefusedError as refused:
-        # Its copy is being made, or is damaged: a later request finds it.
+        # The copy of the table is being built or rebuilt: a later request finds it.
         if refused.status != HTTPStatus.SERVICE_UNAVAILABLE:
             raise
         content.append(nothing_yet(refused.detail))
@@ -136,10 +138,10 @@ def _facts(known: Table, configuration: Configuration) -> list[tuple[str, Child]
             "Looked up by",
             links_to(readers, _PIPELINES) or "no pipeline; over HTTP by anyone with a key for it",
         ),
-        ("Rows stay", _stay(known)),
-        ("A row may have", wording.size(known.row_bytes_max)),
-        ("All rows may take", f"{wording.size(known.bytes_max)} of the disk of each machine"),
-        ("In Kafka", code(known.topic)),
+        ("Rows are kept", _stay(known)),
+        ("Maximum size of a row", wording.size(known.row_bytes_max)),
+        ("Maximum size of all rows", f"{wording.size(known.bytes_max)} on each machine's disk"),
+        ("Kafka topic", code(known.topic)),
     ]
 
 
@@ -148,13 +150,13 @@ def _writer(known: Table, configuration: Configuration) -> Child:
         return "HTTP"
     if known.written_by in configuration.pipelines:
         return links_to([known.written_by], _PIPELINES)
-    return f"{known.written_by} (a pipeline that is not there yet)"
+    return f"{known.written_by} (a pipeline that does not exist yet)"
 
 
 def _stay(known: Table) -> str:
     if known.retention_ms is None:
         return "until they are deleted"
-    return f"{wording.duration(known.retention_ms / 1000)} from when they were written"
+    return f"for {wording.duration(known.retention_ms / 1000)} after they were written"
 
 
 def _forms(here: str, key: str, prefix: str) -> Safe:
@@ -169,7 +171,7 @@ def _forms(here: str, key: str, prefix: str) -> Safe:
             here,
             {},
             tag("label", "Key ", field("key", key, required=True)),
-            tag("button", "Look it up", type="submit"),
+            tag("button", "Look up", type="submit"),
             class_="row card pad",
         ),
         form(
@@ -177,7 +179,7 @@ def _forms(here: str, key: str, prefix: str) -> Safe:
             here,
             {},
             tag("label", "Keys that begin with ", field("prefix", prefix)),
-            tag("button", "List them", type="submit"),
+            tag("button", "List rows", type="submit"),
             class_="row card pad",
         ),
     )
@@ -185,7 +187,7 @@ def _forms(here: str, key: str, prefix: str) -> Safe:
 
 def _one(key: str, found: TableRows) -> Safe:
     if not found.rows:
-        return nothing_yet("There is no row of this key.")
+        return nothing_yet("No row has this key.")
     (row,) = found.rows
     return fragment(
         tag("h3", code(key)),
@@ -210,7 +212,7 @@ def _rows(rows: Iterable[TableRow], here: str, name: str) -> Safe:
         for row in rows
     ]
     if not listed:
-        return nothing_yet("No row.")
+        return nothing_yet("No rows.")
     heads = ("Key", "Row", "Written at", "Offset")
     return table(heads, listed, caption=f"Rows of {name}, by key", numbers_from=3)
 
@@ -226,7 +228,7 @@ def _as_of(found: TableRows) -> Safe:
     age = wording.duration(as_of.age_ms / 1000)
     return tag(
         "p",
-        f"As of offset {as_of.offset}. {age} ago it was known that there was nothing more.",
+        f"As of offset {as_of.offset}, which was known to be the newest {age} ago.",
         class_="note",
     )
 

@@ -1,4 +1,4 @@
-"""The list of tenants, the worst first, and the page of one; only operators see others' tenants."""
+"""The list of tenants, worst first, and a tenant's page; only operators see others' tenants."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -30,14 +30,14 @@ from shared.event.topics import pipeline_of
 from shared.proof.overview import SEVERITY, DestinationView, StreamVerdict, StreamView, worst
 
 PATH = "/tenants"
-_ONLY = {"": "all tenants", "trouble": "those in trouble"}
-# The things whose total number a tenant's quota bounds, in people's words.
+_ONLY = {"": "all tenants", "trouble": "tenants in trouble"}
+# The things whose number a tenant's quota limits, as people name them.
 _BOUNDS = ("streams", "partitions", "destinations", "pipelines", "tables", "channels", "keys")
 
 
 @dataclass(slots=True)
 class _Holding:
-    """A tenant's things, and how they fare."""
+    """A tenant's things and their state."""
 
     name: str
     quotas: Tenant | None = None
@@ -45,7 +45,7 @@ class _Holding:
     # Destinations, and pipelines that read.
     takers: list[DestinationView] = field(default_factory=list)
     keys: list[ApiKey] = field(default_factory=list)
-    # Counts configured things, whether they were observed or not.
+    # All configured things, observed or not.
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_BOUNDS, 0))
 
     @property
@@ -64,7 +64,7 @@ class _Holding:
 
     @property
     def why(self) -> str:
-        """The trouble of the worst taker."""
+        """Why the worst destination or pipeline is in trouble; empty if none is."""
         bad = [each for each in worst_first(self.takers) if is_in_trouble(each.verdict)]
         return f"{_name_of(bad[0])}: {bad[0].reason}" if bad else ""
 
@@ -97,7 +97,7 @@ async def tenants_page(asked: PageRequest) -> Page:
         ]
         for each in listed.shown
     ]
-    lead = "" if asked.viewer.is_operator else " Only an operator sees others than their own."
+    lead = "" if asked.viewer.is_operator else " Only operators see other tenants."
     return still_page(
         "Tenants",
         PATH,
@@ -118,7 +118,7 @@ async def tenant_page(asked: PageRequest) -> Page:
         raise HTTPException(404, "There is no such tenant, or it is not yours.")
     keys = f"{KEYS}?{urlencode({'tenant': name})}"
     changes = f"/changes?{urlencode({'tenant': name})}"
-    links = ways([("Its keys", keys), ("Its changes", changes)])
+    links = ways([("Keys", keys), ("Changes", changes)])
     return still_page(
         f"Tenant {name}",
         PATH,
@@ -136,7 +136,7 @@ async def tenant_page(asked: PageRequest) -> Page:
 
 
 def _holdings(asked: PageRequest) -> dict[str, _Holding]:
-    """The things of each tenant that the viewer may see, by its name."""
+    """Return the tenants that the viewer may see, each with its things, by name."""
     sees_all, viewer, known = asked.viewer.is_operator, asked.viewer, asked.context.configuration
     context = asked.context if sees_all else asked.context.seen_by(viewer)
     named: dict[str, _Holding] = {}
@@ -156,7 +156,7 @@ def _holdings(asked: PageRequest) -> dict[str, _Holding]:
         of(context.tenant_of(view.stream)).takers.append(view)
     for each in named.values():
         each.counts["keys"] = len(each.keys)
-    # An unknown stream has no tenant.
+    # Unknown streams have no tenant: leave out the empty name.
     return {
         name: each for name, each in named.items() if name and (sees_all or name == viewer.tenant)
     }
@@ -165,7 +165,7 @@ def _holdings(asked: PageRequest) -> dict[str, _Holding]:
 def _set_up(
     context: PageContext, streams: set[str], *, sees_all: bool
 ) -> Iterable[tuple[str, str]]:
-    """The kind and the tenant of each thing that is set."""
+    """Yield the kind and the tenant of each configured thing."""
     known = context.configuration
     for stream in known.streams.values():
         if sees_all or stream.name in streams:
@@ -200,7 +200,7 @@ def _facts(held: _Holding) -> list[tuple[str, Child]]:
 def _streams(held: _Holding, asked: PageRequest) -> Safe:
     views = sorted(held.streams, key=lambda each: (-SEVERITY.index(each.verdict), each.name))
     if not views:
-        return nothing_yet("It has no stream of which anything is known.")
+        return nothing_yet("Nothing is known yet about any stream of this tenant.")
     ours = set(asked.streams)
     rows: list[list[Child]] = [
         [
@@ -213,14 +213,14 @@ def _streams(held: _Holding, asked: PageRequest) -> Safe:
         for view in views[:ROWS_MAX]
     ]
     heads = ("Stream", "Verdict", "Why", "Events/s", "Events")
-    listed = table(heads, rows, caption="Its streams, worst first", numbers_from=3)
+    listed = table(heads, rows, caption="Streams of this tenant, worst first", numbers_from=3)
     return tag("div", listed, more_note(len(views) - ROWS_MAX, "all streams", "/streams"))
 
 
 def _takers(held: _Holding, asked: PageRequest) -> Safe:
     views = worst_first(held.takers)
     if not views:
-        return nothing_yet("It has no destination of which anything is known.")
+        return nothing_yet("Nothing is known yet about any destination of this tenant.")
     ours = set(asked.streams)
     rows: list[list[Child]] = [
         [
@@ -244,21 +244,21 @@ def _takers(held: _Holding, asked: PageRequest) -> Safe:
 
 
 def _name_of(view: DestinationView) -> str:
-    """The name that people gave it: a pipeline has an internal one in the books."""
+    """Return the name that people gave it; in the books a pipeline has an internal name."""
     pipeline = pipeline_of(view.destination_id)
     return view.destination_id if pipeline is None else f"pipeline {pipeline}"
 
 
 def _keys(held: _Holding, path: str) -> Safe:
     if not held.keys:
-        return nothing_yet("It has no key.")
+        return nothing_yet("This tenant has no key.")
     names = sorted(key.id for key in held.keys)[:ROWS_MAX]
     listed = [[", " if index else NOTHING, code(name)] for index, name in enumerate(names)]
     return tag("div", tag("p", listed), more_note(len(held.keys) - ROWS_MAX, "all keys", path))
 
 
 def _link(name: str, path: str, *, is_seen: bool) -> Child:
-    """A link; only the name if it is another tenant's and the viewer signed in with a key."""
+    """Return a link, or only the name if the viewer may not open the page."""
     return tag("a", name, href=path) if is_seen else name
 
 

@@ -1,1 +1,1 @@
-"""What the console's pages are made of."""
+"""The parts that the console's pages share."""

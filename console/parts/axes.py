@@ -1,4 +1,4 @@
-"""Chooses axes for pictures over time: round figures upwards, round times along."""
+"""Chooses the axes of charts over time: round values upwards, round times along."""
 
 import math
 import time
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from observe.series.series import Past
 from shared import wording
 
-# The intervals between a chart's lines, which are evenly apart.
+# The number of equal intervals between a chart's grid lines.
 _INTERVALS = 4
 # Round values for a quarter of the height, for counts and for time in seconds.
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -29,13 +29,13 @@ _ROUND_S = (
     86_400,
     172_800,
 )
-# How far apart times are named, by range: every 3 min of 15 and so on, and how.
+# The distance between times on the axis, by range: every 3 min of 15 min, and so on.
 _EVERY_MS = {"15m": 180_000, "1h": 600_000, "6h": 3_600_000, "24h": 14_400_000, "7d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How the values of a picture are written, and how high its axis is at the least."""
+    """How to write the values of a chart, and the least height of its axis."""
 
     write: Callable[[float], str]
     is_time: bool = False
@@ -57,7 +57,7 @@ PART = Measure(lambda value: f"{math.floor(1000 * value) / 10:g} %", least=1.0)
 
 
 def ticks(highest: float, unit: Measure) -> list[float]:
-    """Round values, evenly apart, from zero to one that is not below the highest."""
+    """Return evenly spaced round values from zero to the highest value or above."""
     highest = max(highest, unit.least)
     if highest <= 0:
         highest = 1.0
@@ -72,7 +72,7 @@ def ticks(highest: float, unit: Measure) -> list[float]:
 
 
 def times(past: Past) -> list[tuple[float, str]]:
-    """Round times, and in which part of the width each is."""
+    """Return round times, each with its position as a part of the width."""
     every_ms = _EVERY_MS[past.shown.name]
     begin_ms = past.moments[0].at_ms
     whole_ms = past.shown.steps * past.shown.step_ms
@@ -83,7 +83,7 @@ def times(past: Past) -> list[tuple[float, str]]:
 
 
 def moment_of(past: Past, at_ms: int) -> str:
-    """When a step begins, as exact as its length."""
+    """Return when a step begins, as exactly as its length needs."""
     if past.shown.name in {"24h", "7d"}:
         return f"{_day(at_ms)} {wording.minute(at_ms)}"
     return wording.clock(at_ms)

@@ -1,7 +1,7 @@
 """Draws charts as SVG: lines and stacked columns over time, one stacked bar, a heat-map of minutes.
 
-Each has a title and a description for those who do not see it, and a table with the same numbers
-beside it. Colours are classes, so that the style sheet gives them for light and for dark.
+Each has a title and a description for people who cannot see it, and a table with the same numbers
+beside it. Colours are classes, which the style sheet defines for light and for dark mode.
 """
 
 import math
@@ -12,9 +12,9 @@ from itertools import pairwise
 
 from console.parts.markup import NOTHING, Safe, fragment, tag
 
-# Width and height of a chart, in units of its own; a page stretches it.
+# Width and height of a chart in its own units; the page stretches it.
 WIDTH, HEIGHT = 720, 160
-# A sparkline's step per point, and height; whole units are as fine as anybody sees there.
+# A sparkline's step per point, and its height; nobody can see fractions of these units.
 _SPARK_STEP, _SPARK_HEIGHT = 6, 40
 
 
@@ -29,7 +29,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Values over time, oldest first; NaN where there is none."""
+    """Values over time, oldest first; NaN for unknown ones."""
 
     name: str
     values: Sequence[float]
@@ -37,7 +37,7 @@ class Line:
 
 
 def bar(parts: Sequence[Part], *, title: str, says: str) -> Safe:
-    """A bar of the shares of a whole, side by side."""
+    """Draw a bar with the shares of a whole, side by side."""
     total = sum(part.value for part in parts)
     drawn: list[Safe] = []
     begin = 0.0
@@ -53,7 +53,7 @@ def bar(parts: Sequence[Part], *, title: str, says: str) -> Safe:
 
 
 def lines(shown: Sequence[Line], *, top: float, title: str, says: str) -> Safe:
-    """Lines with each value in the middle of its step; a value of `top` reaches the upper edge."""
+    """Draw lines, each value in the middle of its step; a value of `top` reaches the upper edge."""
     drawn = [
         tag("path", d=_path(line.values, WIDTH, HEIGHT, top), class_=f"line l{line.series}")
         for line in shown
@@ -63,7 +63,7 @@ def lines(shown: Sequence[Line], *, top: float, title: str, says: str) -> Safe:
 
 
 def columns(shown: Sequence[Line], *, top: float, title: str, says: str) -> Safe:
-    """Stacked columns, the first line's at the bottom."""
+    """Draw stacked columns, the first line's at the bottom."""
     count = max((len(line.values) for line in shown), default=0)
     step = WIDTH / max(count, 1)
     floors = [0.0] * count
@@ -72,7 +72,7 @@ def columns(shown: Sequence[Line], *, top: float, title: str, says: str) -> Safe
         boxes = []
         for at, value in enumerate(line.values):
             height = HEIGHT * value / top if top > 0 and value > 0 else 0.0
-            if height >= 0.05:  # noqa: PLR2004 - what cannot be seen is not drawn
+            if height >= 0.05:  # noqa: PLR2004 - smaller columns are invisible
                 y = HEIGHT - floors[at] - height
                 boxes.append(f"M{at * step:.1f} {y:.1f}h{max(step - 0.8, 0.5):.1f}v{height:.1f}"
                              f"h-{max(step - 0.8, 0.5):.1f}z")  # fmt: skip
@@ -84,7 +84,7 @@ def columns(shown: Sequence[Line], *, top: float, title: str, says: str) -> Safe
 
 
 def sparkline(shown: Sequence[Line], *, title: str, says: str) -> Safe:
-    """Lines without axes, for a row of a table: short, as there are many of them."""
+    """Draw lines without axes for a row of a table, with short markup, as there are many rows."""
     top = max((value for line in shown for value in line.values if value > 0), default=1.0)
     width = _SPARK_STEP * max((len(line.values) for line in shown), default=1)
     drawn = [
@@ -118,7 +118,7 @@ def _grid() -> Safe:
 
 
 def _path(values: Sequence[float], width: int, height: int, top: float) -> str:
-    """A line with gaps where nothing is known; a value between two gaps is a dot."""
+    """Return a path with gaps for unknown values; a value between two gaps is a dot."""
     step = width / max(len(values), 1)
     drawn: list[str] = []
     for begin, run in _runs(values):
@@ -131,7 +131,7 @@ def _path(values: Sequence[float], width: int, height: int, top: float) -> str:
 
 
 def _runs(values: Sequence[float]) -> Iterator[tuple[int, list[float]]]:
-    """The runs of known values between the gaps, and where each begins."""
+    """Yield the runs of known values between the gaps, and the index where each begins."""
     run: list[float] = []
     for at, value in enumerate(values):
         if math.isnan(value):
@@ -144,10 +144,10 @@ def _runs(values: Sequence[float]) -> Iterator[tuple[int, list[float]]]:
         yield len(values) - len(run), run
 
 
-# A row takes 10 kB and changes once a minute, while pages are made each second.
+# A row takes 10 kB and changes once a minute, but pages are built every second.
 @lru_cache(maxsize=256)
 def heat_row(cells: tuple[tuple[str, str, int], ...], *, title: str, says: str) -> Safe:
-    """One row of minutes, oldest left; each cell has a level, its words and a number of minutes."""
+    """Draw a row of minutes, oldest left; a cell is a level, a text and a number of minutes."""
     boxes: list[Safe] = []
     place = 0
     for level, words, minutes in cells:
@@ -170,14 +170,14 @@ def drawing(
     stretch: bool = False,
     has_links: bool = False,
 ) -> Safe:
-    """The drawing, with a name and a description for those who do not see it."""
+    """Return the drawing, with a name and a description for people who cannot see it."""
     return tag(
         "svg",
         tag("title", title),
         tag("desc", says) if says else NOTHING,
         fragment(*drawn),
         viewBox=box,
-        # An image has no links inside that could be followed.
+        # Assistive technology would not offer links inside an `img`.
         role="group" if has_links else "img",
         aria_label=f"{title}. {says}" if says else title,
         class_=f"chart {kind}",

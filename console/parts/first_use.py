@@ -1,4 +1,4 @@
-"""Guides a newcomer, command by command, from nothing to an event that has arrived."""
+"""Guides a newcomer, command by command, to the first event that arrives."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,9 @@ from console.parts.markup import Child, Safe, tag
 from console.parts.pieces import section
 from shared.proof.overview import Overview
 
-# People who have sent this many events know how, whether any arrived or not.
+# People who have sent more events than this need no guide, even if none has arrived.
 _ACKED_MAX = 100
-# The sample destination beside `make up`, which takes everything.
+# The sample destination that `make up` runs, which takes everything.
 _SAMPLE = "http://127.0.0.1:8090/"
 
 
@@ -18,25 +18,25 @@ class _FirstStep:
     says: str
     command: str
     is_done: bool
-    # The form that does it, for people with the right.
+    # The label and the path of the form that does it, for people with the permission.
     form: tuple[str, str] | None = None
 
 
 def is_first_use(overview: Overview) -> bool:
-    """Whether nothing has arrived anywhere yet, and little was sent."""
+    """Return whether few events were sent so far, and none has arrived anywhere."""
     has_arrived = any(view.balance.delivered for view in overview.takers)
     sent = sum(stream.acked for stream in overview.streams)
     return not (has_arrived or overview.removed or sent > _ACKED_MAX)
 
 
 def first_steps(overview: Overview, *, has_key: bool, may_change: bool) -> Safe:
-    """Each step with a form and a command that can be pasted; those that are done say so."""
+    """Return the steps, each with a form and a command to paste; finished steps are marked."""
     stream = overview.streams[0].name if overview.streams else "orders"
     steps = (
         _FirstStep(
             "A key",
-            "Only for a gateway that asks for keys; the operator's key, which `hifi up` keeps in"
-            " its folder, makes the first one.",
+            "Only if the gateway asks for keys. Create the first one with the operator key, which"
+            " `hifi up` keeps in its folder.",
             "export HIFI_API_KEY=$(HIFI_API_KEY=$(cat data/operator-key)"
             " hifi keys create root --scope admin)",
             is_done=has_key,
@@ -51,21 +51,21 @@ def first_steps(overview: Overview, *, has_key: bool, may_change: bool) -> Safe:
         ),
         _FirstStep(
             "A destination",
-            "Where its events go; this one is the sample that `hifi up` runs and that takes"
-            " everything.",
+            "The address that its events go to. This one is the sample destination that `hifi up`"
+            " runs, which takes everything.",
             f"hifi destinations put {stream} shop {_SAMPLE}",
             is_done=bool(overview.destinations),
             form=("New destination …", f"/destinations/new?stream={stream}&destination=shop"),
         ),
         _FirstStep(
             "An event",
-            "Any JSON; accepted means that it is stored.",
+            "Any JSON will do. Once it is accepted, it is stored.",
             f"""hifi send {stream} '{{"id":"order-1","total":25}}'""",
             is_done=any(each.acked for each in overview.streams),
         ),
         _FirstStep(
             "See it arrive",
-            "Here, within a second or two, or in the terminal.",
+            "It arrives within a second or two: watch it here or in the terminal.",
             "hifi status",
             is_done=False,
         ),

@@ -1,4 +1,4 @@
-"""Shows JSON with a colour for each kind of part, a member to a line; each part as it was sent."""
+"""Shows JSON with colours, one member on each line, without changing any part of it."""
 
 import json
 import re
@@ -8,12 +8,12 @@ from console.parts.markup import Safe, fragment, tag
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _OPENS, _CLOSES = frozenset("{["), frozenset("}]")
 _ENDS, _NAMES = frozenset(","), frozenset(":")
-# Deeper than anybody reads.
+# Deeper parts get no further indent: nobody reads them.
 _DEPTH_MAX = 50
 
 
 def json_lines(text: str) -> Safe:
-    """Indent JSON; numbers and texts stay as written, and a text that is not JSON as it is."""
+    """Indent JSON, with numbers and strings as written; return other text unchanged."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Draws where the time of an event goes: the shares of each stage, and their times as numbers."""
+"""Shows where an event spends its time: the share of each stage, and its times as numbers."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from observe.lag.time_shares import time_shares
 from shared import wording
 from shared.proof.overview import DestinationView, Quantiles, Stage
 
-# In the order of an event's way; and in that of their colours, where pipelines were added last.
+# The stages in the order that events pass them, and in the order of colours: pipelines came last.
 _STAGES = tuple(stage.value for stage in Stage)
 _COLOURS = (*(stage for stage in _STAGES if stage != Stage.PIPELINE.value), Stage.PIPELINE.value)
 
 
 def lag_section(destinations: Sequence[DestinationView]) -> Safe:
-    """Where time goes, of one destination or of the slowest of several."""
+    """Show where time goes for one destination, or for the slowest of several."""
     shown = slowest(destinations)
     shares = time_shares(shown) if shown else ()
     if shown is None or not shares:
@@ -36,7 +36,7 @@ def lag_section(destinations: Sequence[DestinationView]) -> Safe:
 
 
 def _times(shown: DestinationView) -> Safe:
-    """The bar's figures, as numbers."""
+    """Show the bar's figures in a table."""
     shares = time_shares(shown)
     process = {lag.stage.value: lag.process for lag in shown.stages}
     total_ms = sum(mean_ms for _, mean_ms in shares)

@@ -1,4 +1,4 @@
-"""Says in words how a destination has answered lately, for its page and for `hifi destinations`."""
+"""Describes a destination's recent answers, for its page and for `hifi destinations`."""
 
 from observe.lag.trouble import words_of
 from shared import wording
@@ -6,7 +6,7 @@ from shared.proof.overview import DestinationView
 
 
 def last_answers(view: DestinationView) -> list[tuple[str, str]]:
-    """A destination's last successes and refusals; its own words are shown beside these."""
+    """Return a destination's last successes and refusals, without its own words."""
     facts = []
     if view.lately.total:
         outcomes = ("delivered", "refused", "failed", "rate_limited")

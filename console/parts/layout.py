@@ -1,4 +1,4 @@
-"""Wraps every page: head, navigation, live regions, foot."""
+"""The frame of every page: head, navigation, live regions, footer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _PAGES = (
     ("/changes", "Changes"),
 )
 
-# Pages about the people who run a tenant, not about its events.
+# Not shown to viewers with a link: pages about the people of a tenant, not about its events.
 _NOT_BY_LINK = ("/channels", "/keys", "/tenants")
 
 
@@ -30,7 +30,7 @@ def is_shown_by_link(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a page; a live one is sent again when it has changed."""
+    """A part of a page; a live region is sent again when it has changed."""
 
     id: str
     content: Safe
@@ -40,10 +40,10 @@ class Region:
 @dataclass(frozen=True, slots=True)
 class Page:
     title: str
-    # The highlighted page of those above.
+    # The path of the highlighted entry in the navigation.
     here: str
     regions: tuple[Region, ...]
-    # One sentence that is read aloud when it changes.
+    # One sentence that screen readers read aloud when it changes.
     status: str = ""
 
 
@@ -54,12 +54,12 @@ class PageFrame:
     csrf: str
     key_id: str = ""
     is_open: bool = False
-    # Somebody looks by a link, most likely in a frame.
+    # The viewer came by a link, most likely in a frame.
     has_link: bool = False
 
 
 def render(page: Page, around: PageFrame) -> bytes:
-    """The whole document."""
+    """Return the whole document."""
     return document(
         tag(
             "html",
@@ -83,7 +83,7 @@ def render(page: Page, around: PageFrame) -> bytes:
 
 
 def render_bare(title: str, *content: Child, has_home: bool = True) -> bytes:
-    """A page without links to others: sign-in, and errors for people who may see nothing."""
+    """Return a page without navigation: for sign-in, and for people who may see nothing."""
     main = tag("main", *content, id="content", tabindex="-1", class_="bare")
     name = (
         tag("a", "Hifi", href="/", class_="mark")
@@ -95,14 +95,14 @@ def render_bare(title: str, *content: Child, has_home: bool = True) -> bytes:
 
 
 def still_page(title: str, here: str, region: str, *content: Child, status: str = "") -> Page:
-    """A page that stays as it was when it was loaded."""
+    """Return a page that gets no live updates."""
     return Page(title, here, (Region(region, fragment(*content), is_live=False),), status)
 
 
 def form(
     method: str, path: str, hidden: Mapping[str, str | int], *content: Child, **attributes: str
 ) -> Safe:
-    """A form to a path, with hidden fields and typed ones."""
+    """Return a form with hidden fields and other content."""
     fields = [tag("input", type="hidden", name=name, value=hidden[name]) for name in hidden]
     return tag("form", fields, *content, method=method, action=path, **attributes)
 
@@ -110,7 +110,7 @@ def form(
 def confirm_form(
     path: str, around: PageFrame, *, yes: str, no: str, back: str, **fields: str | int
 ) -> Safe:
-    """The button that does it, and a link back for people who would rather not."""
+    """Return the button that confirms, and a link back."""
     button = tag("button", yes, type="submit", class_="act")
     hidden = {"csrf": around.csrf, **fields}
     return form("post", path, hidden, button, " ", tag("a", no, href=back))
@@ -172,7 +172,7 @@ def _footer(around: PageFrame) -> Safe:
     says = "All times are UTC."
     if around.is_open:
         says += (
-            " Sign-in is off, because this console listens on this machine only:"
+            " Sign-in is off because this console listens only on this machine:"
             " anyone who can open this page can change everything."
         )
     return tag("footer", tag("p", says, " ", tag("a", "Glossary", href="/words")))

@@ -1,4 +1,4 @@
-"""Draws loss: a heat-map, a row for each destination, a cell for each minute; and a table."""
+"""Shows loss: a heat-map with a row for each destination and a cell for each minute; a table."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -12,11 +12,11 @@ from shared import wording
 from shared.event.times import MINUTE_MS, minute_of
 from shared.proof.overview import DestinationView, MinuteBooks, MinuteState
 
-# An hour, as people look back.
+# People look back an hour.
 MINUTES_SHOWN = 60
-# Up to this many rows show each minute by itself; more show each run of similar minutes.
+# With more rows than this, each run of similar minutes becomes one cell.
 _EACH_MAX = 10
-# Destinations with a row; those that are well lose theirs first.
+# The most destinations with a row, worst first.
 _ROWS_MAX = 50
 # The alert's threshold for a large loss.
 _MUCH = 0.01
@@ -36,7 +36,7 @@ _LEVEL_OF = {
     MinuteState.LOSS: "some",
 }
 
-# How bad, in words, and for how many minutes.
+# The level, its description, and the number of minutes.
 _Cell: TypeAlias = tuple[str, str, int]
 
 
@@ -74,7 +74,7 @@ def loss_section(destinations: Sequence[DestinationView], *, now_ms: int) -> Saf
         table(heads, rows, caption="Loss by minute", numbers_from=2),
         tag("ul", keys, class_="legend"),
         note="Sets of event ids, compared stage by stage once a minute is checked."
-        + (f" {_ROWS_MAX} of {len(destinations):,} are shown: who lost most, then who is worst."
+        + (f" {_ROWS_MAX} of {len(destinations):,} are shown: by events lost, then by verdict."
            if len(destinations) > _ROWS_MAX else ""),
     )  # fmt: skip
 
@@ -92,7 +92,7 @@ def _lost(view: DestinationView, since_ms: int) -> int:
 
 
 def _runs(cells: Sequence[_Cell], minutes_ms: Sequence[int]) -> list[_Cell]:
-    """The cells, with each run of similar minutes as one."""
+    """Join each run of similar minutes into one cell."""
     runs: list[_Cell] = []
     for level, alike in groupby(range(len(cells)), key=lambda at: cells[at][0]):
         first, *others = alike
@@ -105,12 +105,12 @@ def _runs(cells: Sequence[_Cell], minutes_ms: Sequence[int]) -> list[_Cell]:
 
 
 def minutes_table(view: DestinationView) -> Safe:
-    """The heat-map's numbers, and the missing events by name; closed, as most never need it."""
+    """Show the missing events by id, and the heat-map's numbers in a table that opens on demand."""
     if not view.minutes:
         return NOTHING
     rows: list[list[Child]] = [
         [
-            "wild event times" if books.minute_ms is None
+            "implausible event times" if books.minute_ms is None
             else wording.moment(books.minute_ms)[:16],
             books.state.value,
             _where_lost(books) or books.problem or "",
@@ -132,13 +132,13 @@ def minutes_table(view: DestinationView) -> Safe:
     return fragment(
         section(
             "Lost events",
-            table(("Event id", "Lost at", "Place in the log"), listed, caption="Lost events"),
+            table(("Event id", "Stage", "Place in the log"), listed, caption="Lost events"),
         )
         if listed
         else NOTHING,
         tag(
             "details",
-            tag("summary", "The minutes as a table"),
+            tag("summary", "Minutes as a table"),
             table(heads, rows, caption=f"Minutes of {view.destination_id}", numbers_from=3),
             id="minutes-table",
         ),
@@ -152,13 +152,13 @@ def _event_link(stream: str, event_id: str) -> Safe:
 
 
 def heat_level(books: MinuteBooks | None) -> str:
-    """The colour of a minute; an unknown state is never green."""
+    """Return the colour of a minute; an unknown state is never green."""
     if books is None:
         return "empty"
     if books.lost_count:
         return "much" if books.lost_part > _MUCH else "some"
     if books.state is MinuteState.CHECKED and books.waiting + books.dead:
-        # Nothing is lost, and not all has arrived.
+        # Nothing is lost, but not all events have arrived.
         return "waiting"
     return _LEVEL_OF[books.state]
 

@@ -1,7 +1,7 @@
-"""Builds HTML and SVG of values, so that nothing reaches a page without being escaped.
+"""Builds HTML and SVG from values, so that nothing reaches a page without being escaped.
 
-`tag("p", text)` escapes every text it is given; only another tag's result goes in as it is. Links
-lead to our own paths and nowhere else, so no event and no setting can smuggle in a `javascript:`.
+`tag("p", text)` escapes every text except the results of other tags. Links lead only to our own
+paths, so no event and no setting can smuggle in a `javascript:`.
 """
 
 import html
@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 
 class Safe(str):
-    """Markup that is finished; only this module makes it."""
+    """Finished markup; only this module creates it."""
 
     __slots__ = ()
 
@@ -18,13 +18,13 @@ class Safe(str):
 Child: TypeAlias = Safe | str | int | Iterable["Child"] | None
 Attribute: TypeAlias = str | int | float | bool | None
 
-# Elements that have no content and no end.
+# Elements without content and end tag.
 _VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 # Attributes that a browser would follow or load.
 _PATHS = frozenset({"href", "src", "action", "formaction"})
 NOTHING = Safe("")
-# Characters that are invisible, or turn the text around them: browsers drop NUL, and one that
-# turns text can make an id look like another. Blanks and line ends stay.
+# Characters that are invisible or reverse the text around them, each with a visible substitute:
+# browsers drop NUL, and reversed text can make an id look like another. Blanks and line ends stay.
 _VISIBLE = {
     **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"},
     0x7F: "\u2421",
@@ -36,7 +36,7 @@ _VISIBLE = {
 
 
 def tag(name: str, /, *children: Child, **attributes: Attribute) -> Safe:
-    """An element. `class_` is class, `aria_label` is aria-label; None and False leave it out."""
+    """Return an element. `class_` is class, `aria_label` aria-label; None and False omit one."""
     opened = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     if name in _VOID:
         assert not children, f"<{name}> has no content"
@@ -45,12 +45,12 @@ def tag(name: str, /, *children: Child, **attributes: Attribute) -> Safe:
 
 
 def fragment(*children: Child) -> Safe:
-    """Several things, one after the other."""
+    """Join several children."""
     return Safe("".join(map(_text, children)))
 
 
 def document(*children: Child) -> bytes:
-    # Half a surrogate pair is fine JSON, and no UTF-8 page can hold it.
+    # JSON allows half a surrogate pair, but UTF-8 cannot encode it.
     return f"<!doctype html>{fragment(*children)}".encode(errors="replace")
 
 

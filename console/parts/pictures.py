@@ -1,6 +1,7 @@
-"""Draws the past of destinations: throughput, success, statuses, lag, backlog, each with its table.
+"""Charts over time for destinations: throughput, success, status codes, lag, backlog.
 
-A picture says its newest step in words; a script of ours lets a keyboard or a pointer ask for any.
+Each has a table with its numbers, and shows its newest step in words. A script shows any other step
+that a pointer or the keyboard selects.
 """
 
 import math
@@ -23,16 +24,16 @@ from shared.proof.overview import DestinationView
 # The query parameters of a page with pictures.
 ASKED = ("range", "table")
 _NAMES = [each.name for each in RANGES]
-_NOBODY = "nobody looked"
-# Pages are made each second, and their pictures change every ten. These take some megabytes.
+_NOBODY = "not observed"
+# Pages are built every second, but their charts change only every ten. These take some megabytes.
 _DRAWN_MAX = 32
-# Reading this many takes 20 ms; it happens again at each step that somebody looks at.
+# Reading this many takes 20 ms, which is needed again at each step while somebody looks.
 _TOGETHER_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """One line of a picture: its value at a moment, and its colour."""
+    """One line of a chart: its value at a moment, and its colour."""
 
     name: str
     value: Callable[[Moment], float]
@@ -46,10 +47,10 @@ class _Picture:
     unit: Measure
     curves: Sequence[_Curve]
     is_stacked: bool = False
-    # A pipeline answers no requests.
+    # True: not shown for pipelines, which answer no requests.
     is_of_requests: bool = False
     note: str = ""
-    # Said of several together.
+    # A further note for a chart of several destinations.
     of_several: str = ""
 
 
@@ -81,7 +82,7 @@ _PICTURES = (
             _Curve("delivered", partial(_per_s, lambda taken: taken.delivered), 0),
         ),
         note="Events per second: what came in, and what went out.",
-        of_several="An event goes out once for each destination.",
+        of_several="An event counts as delivered once for each destination.",
     ),
     _Picture(
         "success",
@@ -104,25 +105,25 @@ _PICTURES = (
         ),
         is_stacked=True,
         is_of_requests=True,
-        note="Requests per second, by what came of them.",
+        note="Requests per second, by status of the answer.",
     ),
     _Picture(
         "lag",
         "Lag",
         axes.SECONDS,
         (
-            _Curve("p95 of those delivered", partial(_plain, lambda taken: taken.p95_s), 0),
-            _Curve("oldest that waits", partial(_plain, lambda taken: taken.oldest_s), 4),
+            _Curve("p95 of delivered events", partial(_plain, lambda taken: taken.p95_s), 0),
+            _Curve("oldest event", partial(_plain, lambda taken: taken.oldest_s), 4),
         ),
-        note="Time since events were accepted: those delivered, and those still waiting.",
-        of_several="The highest of all.",
+        note="Time since acceptance: of delivered events, and of the oldest without an outcome.",
+        of_several="Each is the highest of all destinations.",
     ),
     _Picture(
         "backlog",
         "Backlog",
         axes.EVENTS,
         (_Curve("events that wait", partial(_plain, lambda taken: taken.backlog), 2),),
-        note="Events that have no outcome yet, queued or waiting for a retry.",
+        note="Events without an outcome, queued or waiting for a retry.",
     ),
 )
 
@@ -135,17 +136,17 @@ def pictures_section(
     *,
     streams: Sequence[str] = (),
 ) -> Safe:
-    """The past of one destination, or of several together, in the range that is asked for.
+    """Draw the past of one destination, or of several together, in the requested range.
 
-    `streams`: the streams to include, also those without a destination.
+    `streams`: the streams to include, even those without a destination.
     """
     if len(views) > _TOGETHER_MAX:
-        note = f"There are more than {_TOGETHER_MAX}: the page of each has its own pictures."
+        note = f"Too many for one chart (over {_TOGETHER_MAX}): each has charts on its own page."
         return section("Over time", nothing_yet(note))
     level = _NAMES.index(asked["range"]) if asked.get("range") in _NAMES else 0
     past = _past_of(views, streams or sorted({view.stream for view in views}), context, level)
     if past is None or past.is_empty:
-        return section("Over time", nothing_yet("Pictures begin with the first 20 seconds."))
+        return section("Over time", nothing_yet("Charts appear after the first 20 seconds."))
     has_requests = any(not is_pipelines(view.name) for view in views)
     drawn = _drawn(
         past,
@@ -195,7 +196,7 @@ def _figure(picture: _Picture, past: Past, path: str, open_table: str, *, is_sev
     high = axes.highest_of([sums] if picture.is_stacked else values)
     ticks = axes.ticks(high, picture.unit)
     title = f"{picture.title}, last {past.shown.says}"
-    highest = f"Highest {picture.unit.write(high)}" if high else "Nothing in it"
+    highest = f"Highest {picture.unit.write(high)}" if high else "No data"
     draw = charts.columns if picture.is_stacked else charts.lines
     drawn = draw(shown, top=ticks[-1], title=title, says=highest)
     says = _says(picture, past, values)
@@ -215,8 +216,8 @@ def _figure(picture: _Picture, past: Past, path: str, open_table: str, *, is_sev
 def _framed(
     drawn: Safe, ticks: Sequence[float], unit: Measure, past: Past, says: Sequence[str]
 ) -> Safe:
-    """A chart between its axes; a script reads `data-says` out, step by step."""
-    # No time at all has no unit.
+    """Draw a chart with its axes; a script shows the steps from `data-says` one at a time."""
+    # A time of zero has no unit.
     written = (unit.write(each) if each or not unit.is_time else "0" for each in reversed(ticks))
     upwards = [tag("span", each) for each in written]
     along = [
@@ -237,7 +238,7 @@ def _framed(
 
 
 def _says(picture: _Picture, past: Past, values: Sequence[Sequence[float]]) -> list[str]:
-    """Each step in words."""
+    """Describe each step in words."""
     write = picture.unit.write
     lines = []
     for at, moment in enumerate(past.moments):
@@ -252,7 +253,7 @@ def _says(picture: _Picture, past: Past, values: Sequence[Sequence[float]]) -> l
 
 
 def _newest(says: Sequence[str]) -> str:
-    """The newest step that an observer looked at."""
+    """Return the newest step that was observed."""
     return next((each for each in reversed(says) if not each.endswith(_NOBODY)), says[-1])
 
 
@@ -268,7 +269,7 @@ def swatch(series: int) -> Safe:
 def _numbers(
     picture: _Picture, past: Past, values: Sequence[Sequence[float]], path: str, open_table: str
 ) -> Safe:
-    """The picture's numbers as a table, once somebody has asked for it."""
+    """Show the chart's numbers as a table if it is open, otherwise a link that opens it."""
     here = {"range": past.shown.name}
     if open_table != picture.name:
         link = f"{path}?{urlencode({**here, 'table': picture.name})}#past-{picture.name}"
@@ -283,12 +284,12 @@ def _numbers(
     ]  # fmt: skip
     heads = ("Step from", *(curve.name for curve in picture.curves))
     listed = table(heads, rows[::-1], caption=f"{picture.title}, newest first", numbers_from=1)
-    closed = tag("a", "Without the table", href=f"{path}?{urlencode(here)}#past-{picture.name}")
+    closed = tag("a", "Hide the table", href=f"{path}?{urlencode(here)}#past-{picture.name}")
     return fragment(tag("p", closed, class_="quiet"), listed)
 
 
 def sparks(view: DestinationView, context: PageContext) -> Safe:
-    """The last 15 minutes of a destination in a row of a list: events taken and not taken."""
+    """Draw a destination's last 15 minutes for a row of a list: events taken and not taken."""
     past = _past_of([view], (), context)
     if past is None or past.is_empty:
         return NOTHING
@@ -303,7 +304,7 @@ def sparks(view: DestinationView, context: PageContext) -> Safe:
 
 
 def stream_spark(stream: str, context: PageContext) -> Safe:
-    """The same for the events that a stream accepted."""
+    """Draw a stream's last 15 minutes for a row of a list: the events that it accepted."""
     past = _past_of((), [stream], context)
     if past is None or past.is_empty:
         return NOTHING
@@ -314,6 +315,6 @@ def stream_spark(stream: str, context: PageContext) -> Safe:
 
 
 def _thinned(values: Sequence[float]) -> list[float]:
-    """A third of the points, as a list has no room for more: the highest of each three."""
+    """Return the highest of each three points: a list has no room for more."""
     return [axes.highest_of([three]) if any(not math.isnan(each) for each in three) else UNKNOWN
             for three in (values[at : at + 3] for at in range(0, len(values), 3))]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Draws the pieces that several pages share: the verdict word, tables, books."""
+"""The pieces that several pages share: verdicts, tables, books, links, forms."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlencode
@@ -12,13 +12,13 @@ from shared.proof.overview import DestinationView, Quantiles, StreamVerdict
 
 
 def badge(verdict: StreamVerdict) -> Safe:
-    """The verdict: a word, a shape and a colour, in this order of importance."""
+    """Show the verdict as a word, a shape and a colour, in this order of importance."""
     kind = verdict.value.lower().replace(" ", "-")
     return tag("span", verdict.value, class_=f"word {kind}")
 
 
 def term(name: str) -> Child:
-    """A name with its meaning, which shows on hover and on keyboard focus."""
+    """Return a name with its meaning, which shows on hover and on keyboard focus."""
     word = word_of(name)
     if word is None:
         return name
@@ -26,7 +26,7 @@ def term(name: str) -> Child:
 
 
 def path_of(view: DestinationView) -> str:
-    """The path of the page of a destination, or of a pipeline."""
+    """Return the path of a destination's or a pipeline's page."""
     pipeline = pipeline_of(view.destination_id)
     return f"/streams/{view.destination_id}" if pipeline is None else f"/pipelines/{pipeline}"
 
@@ -34,7 +34,7 @@ def path_of(view: DestinationView) -> str:
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[Child]], *, caption: str, numbers_from: int = 99
 ) -> Safe:
-    """A table with heads for rows and columns; from `numbers_from` on, columns align right."""
+    """Return a table; from `numbers_from` on, columns align right."""
     head = tag(
         "tr",
         [
@@ -53,44 +53,44 @@ def table(
 
 
 def newest_path(stream: str, **picked: str) -> str:
-    """The path of a stream's newest events, or of those that are picked."""
+    """Return the path of a stream's newest events, or of those that match `picked`."""
     return "/events/newest?" + urlencode({"stream": stream, **picked}, errors="replace")
 
 
 def event_path(stream: str, event_id: str) -> str:
-    """Where the trace of an event is."""
-    # Its sender chose the id: half of a character in it must not break the page of others.
+    """Return the path of an event's trace."""
+    # The sender chose the id: half of a surrogate pair in it must not break a page of others.
     return "/events?" + urlencode({"stream": stream, "id": event_id}, errors="replace")
 
 
 def links_to(names: Iterable[str], below: str) -> Safe:
-    """The ways to several things of a kind, in a line."""
+    """Return links to several things of a kind, in a line."""
     links = [tag("a", name, href=f"{below}/{name}") for name in names]
     return fragment([[", " if index else NOTHING, link] for index, link in enumerate(links)])
 
 
 def ways(links: Iterable[tuple[str, str]]) -> Safe:
-    """Links to actions, in a line."""
-    # Three dots alone are no line.
+    """Return links to actions, in a line."""
+    # A fixed blank keeps the dots on the line of their word.
     anchors = [tag("a", says.replace(" …", "\u00a0…"), href=path) for says, path in links]
     return fragment([[" · " if index else NOTHING, link] for index, link in enumerate(anchors)])
 
 
 def dead_path(path: str = "/dead", /, **filters: str) -> str:
-    """The path of some dead letters, grouped by why they were given up."""
+    """Return the path of some dead letters, grouped by cause."""
     asked = {name: value for name, value in filters.items() if value}
-    # A destination's answer may end in half of a character.
+    # A destination's answer may end in half of a surrogate pair.
     query = urlencode(asked, safe=":", errors="replace")
     return f"{path}?{query}" if query else path
 
 
 def letters_path(**filters: str) -> str:
-    """The path of some dead letters, one by one."""
+    """Return the path of some dead letters, one by one."""
     return dead_path("/dead/letters", **filters)
 
 
 def figure(says: str, path: str, *, kind: str = "") -> Safe:
-    """A figure with a link to the counted things; without a path there is nothing to see."""
+    """Return a figure, with a link to the counted things if `path` is given."""
     if path:
         return tag("a", says, href=path, class_=f"figure {kind}".strip())
     return tag("span", says, class_=kind or None)
@@ -102,9 +102,9 @@ def books(
     acked: int | None = None,
     paths: Mapping[str, str],
 ) -> Safe:
-    """The sum of the books: acked = delivered + queued + waiting + dead + unaccounted.
+    """Show the sum of the books: acked = delivered + queued + waiting + dead + unaccounted.
 
-    `acked` for several destinations: an event counts once, and is due to each of them. `paths`:
+    `acked`, for several destinations: the number of events, each of which counts once. `paths`:
     where to see the counted events, by the name of the count.
     """
     total = sum((view.balance for view in destinations), Balance())
@@ -132,7 +132,7 @@ def books(
 
 
 def figures_list(figures: Sequence[tuple[str, int, str, str]], *, kind: str) -> Safe:
-    """Counts with their names: what, how many, where they are, and what colour they have."""
+    """Show counts. Each has a name, a number, a path to the counted things, and a kind (colour)."""
     return tag(
         "dl",
         [
@@ -161,7 +161,7 @@ def hero(
     paths: Mapping[str, str],
     acked: int | None = None,
 ) -> Safe:
-    """The top of a page about one thing: where it is, how it is, and its books."""
+    """Return the top of a page about one thing: its breadcrumbs, its verdict and its books."""
     return tag(
         "section",
         tag("p", tag("a", "Overview", href="/"), " / ", crumbs, class_="crumbs"),
@@ -173,25 +173,25 @@ def hero(
 
 
 def done_note(says: str) -> Safe:
-    """A note about the change just made; nothing when there was none."""
+    """Return a note about the change just made; nothing when there was none."""
     return tag("p", says, class_="done", role="status") if says else NOTHING
 
 
 def stream_choice(streams: Sequence[str], chosen: str, *, first: Child = None) -> Safe:
-    """The field of a form that chooses the stream."""
+    """Return a field to choose the stream with."""
     return choice("Stream", "stream", streams, chosen, first=first)
 
 
 def choice(
     says: str, name: str, values: Sequence[str], chosen: str, *, first: Child = None
 ) -> Safe:
-    """A field to choose one of several values with."""
+    """Return a field to choose one of several values with."""
     options = [tag("option", each, value=each, selected=each == chosen) for each in values]
     return tag("label", f"{says} ", tag("select", first, options, name=name))
 
 
 def pager(links: Sequence[tuple[str, str]], label: str) -> Safe:
-    """Links to the pages before and after this one; one without a path is not there."""
+    """Return links to neighbouring pages; links without a path are left out."""
     there = [tag("a", says, href=path) for says, path in links if path]
     return tag("nav", there, aria_label=label, class_="pager") if there else NOTHING
 
@@ -214,7 +214,7 @@ def code(text: str) -> Safe:
 
 
 def _cell(cell: Child, head: str, *, at: int, numbers_from: int) -> Safe:
-    """A cell; a phone shows its `data-head` beside it when there is no room for columns."""
+    """Return a cell; phones show its `data-head` beside it, as they have no room for columns."""
     if at == 0:
         return tag("th", cell, scope="row")
     return tag("td", cell, data_head=head, class_="number" if at >= numbers_from else None)

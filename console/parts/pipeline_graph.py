@@ -1,4 +1,4 @@
-"""Draws a pipeline from top to bottom: the stream it reads, its steps, where the rest goes."""
+"""Draws a pipeline from top to bottom: the stream it reads, its steps, and its outputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from console.parts.markup import NOTHING, Safe, tag
 from shared.config.pipeline import Pipeline
 
 _WIDTH, _BOX, _ROW, _FORK = 1040, 34, 52, 48
-# Characters in a box of that width; the whole text is in its title, and in the document.
+# Characters in a box of that width; its title and the document have the whole text.
 _CHARS_MAX = 116
 
 
@@ -21,7 +21,7 @@ class _Box:
 
 
 def pipeline_graph(pipeline: Pipeline) -> Safe:
-    """A pipeline as a picture, with the same in words for those who do not see it."""
+    """Draw a pipeline, with a description in words for people who cannot see the drawing."""
     way = [
         _Box("from", pipeline.source.stream, f"/streams/{pipeline.source.stream}"),
         *(

@@ -10,7 +10,7 @@ from console.parts.pieces import code, table
 from shared.proof.overview import StreamVerdict
 
 PATH = "/runbooks"
-# The page that says which runbook is for what.
+# The page that says which runbook to use when.
 INDEX = "README"
 # The runbook for each verdict.
 OF_VERDICT: Mapping[StreamVerdict, str] = {
@@ -24,7 +24,7 @@ OF_VERDICT: Mapping[StreamVerdict, str] = {
     StreamVerdict.RATE_LIMITED: "HifiDestinationRateLimited",
     StreamVerdict.SLOW: "HifiDestinationSlow",
 }
-# Where a pipeline's differs.
+# The runbooks of pipelines, where these differ.
 OF_PIPELINE: Mapping[StreamVerdict, str] = {
     StreamVerdict.STALLED: "HifiPipelineStopped",
     StreamVerdict.DISABLED: "HifiPipelineRefused",
@@ -38,19 +38,19 @@ _PART = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*]+)\*|\[([^\]]+)\]\(([^)\s]
 
 @cache
 def runbooks() -> Mapping[str, str]:
-    """Their texts by name; none if the docs are not installed. Read once."""
+    """Return the texts of the runbooks by name; none if the docs are not installed."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.md"))}
 
 
 def runbook_link(name: str, says: str = "") -> Child:
-    """A link to a runbook; its file's name if it cannot be read here."""
+    """Return a link to a runbook, or the name of its file if the docs are not installed."""
     if name not in runbooks():
         return code(f"docs/runbooks/{name}.md")
     return tag("a", says or name, href=PATH if name == INDEX else f"{PATH}/{name}")
 
 
 def shown(name: str) -> list[Child]:
-    """A runbook as markup: headings, paragraphs, lists and tables."""
+    """Return a runbook as markup: headings, paragraphs, lists and tables."""
     heading = name
     parts: list[Child] = []
     for block in re.split(r"\n{2,}", runbooks()[name].strip()):
@@ -74,7 +74,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _inline(text: str) -> list[Child]:
-    """Its code, stressed words, and links to other runbooks; other links show their label only."""
+    """Mark up code, emphasis and links to other runbooks; of other links, keep the label."""
     content: list[Child] = []
     at = 0
     for match in _PART.finditer(text):

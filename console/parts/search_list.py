@@ -1,4 +1,4 @@
-"""A list to search by part of a name or by trouble, one page of rows at a time."""
+"""A list with a search by part of a name or by trouble, shown one page at a time."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from console.parts.markup import NOTHING, Safe, tag
 from console.parts.pieces import pager
 from shared import wording
 
-# As many rows as somebody reads at a time; with 10,000 entries a page is no longer than this.
+# The most rows on a page, however many entries there are.
 ROWS_MAX = 100
 # The longest part of a name to search for.
 _TEXT_CHARS_MAX = 200
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """The query that an address makes of a list."""
+    """The search in a list, as the address of the page has it."""
 
     text: str
     only: str
@@ -39,16 +39,16 @@ class ListQuery:
 
 @dataclass(frozen=True, slots=True)
 class SearchList(Generic[T]):
-    """The found entries in order, and the requested page of them."""
+    """The matching entries in order, and the requested page of them."""
 
     path: str
-    # The word for one of them.
+    # The noun for one entry.
     kind: str
     # The choices to narrow it by, and their labels.
     choices: Mapping[str, str]
     query: ListQuery
     found: Sequence[T]
-    order: str = "the worst first"
+    order: str = "worst first"
     # Other parameters of the address, kept in its links.
     kept: Mapping[str, str] = field(default_factory=dict)
 
@@ -81,8 +81,8 @@ class SearchList(Generic[T]):
             "get",
             self.path,
             self.kept,
-            tag("label", "Part of its name ", part),
-            tag("label", "Which ", tag("select", options, name="only")),
+            tag("label", "Name contains ", part),
+            tag("label", "Show ", tag("select", options, name="only")),
             tag("button", "Find", type="submit"),
             tag("a", "Clear", href=self.path) if text or only else NOTHING,
             class_="row card pad",
@@ -90,9 +90,9 @@ class SearchList(Generic[T]):
 
     @property
     def more(self) -> Safe:
-        """The way to the pages before and after."""
+        """Links to the previous and the next page."""
         around = [
-            ("Page before", self._page - 1, self._page > 1),
+            ("Previous page", self._page - 1, self._page > 1),
             ("Next page", self._page + 1, self._page < self._pages),
         ]
         links = [(says, self._address(to) if is_there else "") for says, to, is_there in around]
@@ -116,7 +116,7 @@ class SearchList(Generic[T]):
 
 
 def more_note(count: int, says: str, path: str) -> Safe:
-    """The way to those that have no row here, if there are any."""
+    """Link to the page with the entries that have no row here, if there are any."""
     if count <= 0:
         return NOTHING
     return tag("p", f"{count:,} more: ", tag("a", says, href=path), ".", class_="note")

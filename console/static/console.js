@@ -1,5 +1,6 @@
-// Keeps the open page true: takes what has changed from the server and patches it in, so that the
-// reader's place, focus and selection stay. Without it every page works, and stands still.
+// Keeps the open page up to date: receives changes from the server and patches them in, so that
+// the reader's place, focus and selection stay. Without this script every page works, but does not
+// update itself.
 "use strict";
 
 (() => {
@@ -7,14 +8,14 @@
   const status = document.getElementById("status");
   if (!button) return;
   const text = button.querySelector(".live-text");
-  // Where our pages are: at the top, or below a link.
+  // The path above our pages: the root, or that of a link.
   const base = new URL("..", document.currentScript.src).pathname;
   let source = null;
   let isPaused = false;
-  // The pieces of each region as they came last.
+  // The last pieces received for each region.
   const held = {};
 
-  // Makes `now` what `next` is, touching only what differs.
+  // Makes `now` equal to `next`, touching only the differences.
   const patch = (now, next) => {
     // Scripts own these parts.
     if (now.dataset?.own !== undefined && next.dataset?.own !== undefined) return;
@@ -28,7 +29,7 @@
     }
     if (now.nodeType !== Node.ELEMENT_NODE) return;
     for (const { name } of [...now.attributes]) {
-      // Whether somebody has opened it is theirs to say.
+      // Keep details open that the reader has opened.
       if (!next.hasAttribute(name) && !(name === "open" && now.nodeName === "DETAILS"))
         now.removeAttribute(name);
     }
@@ -57,7 +58,7 @@
   const take = (event) => {
     const { regions, status: said } = JSON.parse(event.data);
     for (const [id, pieces] of Object.entries(regions)) {
-      // Unchanged pieces are named by their place and their number.
+      // For unchanged pieces, the server sends their place and their number.
       held[id] = pieces.flatMap((piece) =>
         typeof piece === "string" ? [piece] : held[id].slice(piece[0], piece[0] + piece[1]),
       );
@@ -78,7 +79,7 @@
     source.addEventListener("gone", () => location.reload());
     source.addEventListener("error", () => {
       show("away", "Reconnecting");
-      // The browser tries again by itself, unless the server has said no.
+      // The browser reconnects by itself, unless the server has refused.
       if (source.readyState === EventSource.CLOSED) setTimeout(reopen, 3000);
     });
   };
@@ -103,7 +104,7 @@
       reopen();
     }
   });
-  // Nobody looks: nothing need be sent.
+  // A hidden page needs no updates.
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : reopen()));
   button.hidden = false;
   open();

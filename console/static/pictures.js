@@ -1,16 +1,16 @@
-// Reads a picture out, step by step: under the pointer, or by the arrow keys. Without it a picture
-// says its newest step, and has a table.
+// Shows the steps of a chart one at a time, under the pointer or with the arrow keys. Without this
+// script a chart shows only its newest step, and has a table.
 "use strict";
 
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  // By picture: the start of the step that is read out; the newest step if there is none.
+  // By chart: the start of the shown step; a chart without an entry shows its newest step.
   const chosen = new Map();
 
   const stepsOf = (frame) => frame.dataset.says.split("\n");
   const beginOf = (says) => says.split(": ", 1)[0];
   const figureOf = (frame) => frame.closest("figure");
-  // Where the step is that is read out; one that has left the range is its first.
+  // The index of the shown step; for a step that has left the range, the first.
   const placeOf = (frame) => {
     const says = stepsOf(frame);
     const begin = chosen.get(figureOf(frame).id);
@@ -18,7 +18,7 @@
     return Math.max(0, says.findIndex((step) => beginOf(step) === begin));
   };
 
-  // The element that takes the focus, and the line that it draws.
+  // Returns the element that takes the focus, with the line that marks the step.
   const ready = (frame) => {
     const reader = frame.querySelector(".reader");
     if (reader.childNodes.length) return reader;
@@ -94,7 +94,7 @@
   });
 
   const all = () => document.querySelectorAll("[data-says]").forEach(show);
-  // News arrives as changes of the page; the text that is read out is none.
+  // Updates arrive as changes of the page; changes made by this script do not count.
   const isNews = ({ target }) => !(target.closest && target.closest(".reader, .reading"));
   new MutationObserver((changes) => changes.some(isNews) && all()).observe(
     document.getElementById("content"),

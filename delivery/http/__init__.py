@@ -1,1 +1,1 @@
-"""One HTTP attempt: where it may go, what it looks like, what came back."""
+"""One HTTP attempt: the allowed addresses, the request, and the reply."""

@@ -1,6 +1,6 @@
 """Makes the spans of attempts and of dead letters: one in each trace that has events of them.
 
-At most 16 traces of a batch have the attempt; a dead letter is in its trace in any case.
+At most 16 traces of a batch get a span of the attempt; a dead letter always gets its span.
 """
 
 import time
@@ -29,7 +29,7 @@ TRACES_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class AttemptSpans:
-    """Makes spans of one worker process's attempts, and of the events that it gives up."""
+    """Makes spans for one worker process's attempts, and for the events that it gives up."""
 
     exporter: SpanExporter
 
@@ -68,7 +68,7 @@ class AttemptSpans:
             self.exporter.offer(TraceSpan(parent, *fields), whose=destination.id)
 
     def note_dead(self, outcomes: Iterable[RecordOut]) -> None:
-        """Make the spans of dead letters: in each trace one for each outcome of its events."""
+        """Make the spans of dead letters: in each trace, one for each outcome of its events."""
         ends: Counter[_End] = Counter()
         for row in outcomes:
             headers = dict(row.headers) if row.topic == DEAD else {}

@@ -1,8 +1,8 @@
-"""Speaks HTTP/1.1 over one connection, and says exactly how an exchange ended.
+"""Speaks HTTP/1.1 over one connection, and reports exactly how an exchange ended.
 
-The only file that knows the HTTP parser. A general client costs more than the rest of a delivery
-and cannot say what we must know of a failure: whether all of a request had left, whether a byte of
-an answer had come, whether the connection had been used before.
+Only this file knows the HTTP parser. A general client costs more than the rest of a delivery and
+does not report what we must know about a failure: whether the whole request was sent, whether any
+byte of an answer arrived, and whether the connection had been used before.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from delivery.http.reply_room import ReplyRoom, RoomPlace
 from shared.retry.attempt import Failure
 from shared.runtime.certificates import refusal_of_ours
 
-# Enough to use the connection again after any sensible reply; more is not read. A head alone must
-# fit as well.
+# The most that is read of a reply: enough to reuse the connection after any sensible one. A head
+# must fit as well.
 REPLY_BYTES_MAX = 65_536
 _SWITCHING_PROTOCOLS = 101
 _FIRST_FINAL_STATUS = 200
@@ -38,14 +38,14 @@ class ReplyLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: its head always whole, its body as far as it came and fitted."""
+    """An answer: its whole head, and as much of its body as arrived and fitted."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     # Whether the body is complete.
     is_whole: bool = True
-    # The answer came before all of the request had left.
+    # Whether the answer came before the whole request had left.
     is_early: bool = False
 
     @property
@@ -59,13 +59,13 @@ class Reply:
 
     @property
     def is_json(self) -> bool:
-        """Whether its media type says so."""
+        """Whether its media type is JSON."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         return kind == "application/json" or kind.endswith("+json")
 
     @property
     def coding(self) -> str:
-        """How its body is packed; nothing if it is not."""
+        """The coding of its body; empty if there is none."""
         coding = self.headers.get("content-encoding", "").strip().lower()
         return "" if coding == "identity" else coding
 
@@ -75,14 +75,14 @@ class Reply:
 
 
 class ExchangeError(Exception):
-    """There was no answer."""
+    """The exchange ended without an answer."""
 
     def __init__(self, failure: Failure, detail: str = "", *, is_stale: bool = False) -> None:
         super().__init__(detail)
         self.failure = failure
         self.detail = detail
-        # The connection had waited since an earlier exchange, and was closed without a word: most
-        # likely the other side gave it up before our request came.
+        # The connection had been idle since an earlier exchange, and was closed without an answer:
+        # most likely the other side closed it before our request arrived.
         self.is_stale = is_stale
 
 
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self.used_at_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        # A field may go on in the next line (RFC 9112, 5.2). Besides that, this only allows more
+        # A field may continue on the next line (RFC 9112, 5.2). Besides that, this only allows more
         # characters within values; the framing of bodies stays as strict.
         self._parser.set_dangerous_leniencies(lenient_headers=True)
         self._done: asyncio.Future[Reply] | None = None
@@ -120,10 +120,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether another exchange can be tried: alive, idle, and nothing unasked has come."""
+        """Whether another exchange can be tried: it is alive, idle, and got no unexpected data."""
         if self._transport is None or self._transport.is_closing() or not self._is_reusable:
             return False
-        # Between two tasks no loop looks at the socket; what it would find there is a goodbye.
+        # Between two tasks no loop reads the socket; readable data then means that it was closed.
         poller = select.poll()
         poller.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not poller.poll(0)
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         try:
             self._transport.write(request)
             if self._transport.is_closing():
-                # It was lost before, or the first of these bytes met a reset.
+                # It was lost before, or the first bytes were answered with a reset.
                 detail = "closed before the request could be sent"
                 is_stale = self._exchange_count > 0
                 self._end(Failure.RESET_BEFORE_SENT, detail, is_stale=is_stale)
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport), "a stream"
         self._transport = transport
-        # So that we hear whether all of a request has gone to the kernel.
+        # With these limits the transport reports whether the whole request went to the kernel.
         transport.set_write_buffer_limits(high=1, low=0)
 
     def pause_writing(self) -> None:
@@ -191,18 +191,18 @@ class Connection(asyncio.Protocol):
             self._end(Failure.RESPONSE_UNREADABLE, f"a head of over {REPLY_BYTES_MAX} bytes")
 
     def eof_received(self) -> bool:
-        # False lets the transport close itself, which tells connection_lost.
+        # With False the transport closes itself, and calls connection_lost.
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_reusable = False
         if self._received_bytes:
-            # A body that nothing frames ends with its connection.
+            # A body without framing ends with its connection.
             is_whole = exc is None and self._headers.keys().isdisjoint(_FRAMING)
             detail = "closed in the middle of the head"
             self._end(Failure.RESPONSE_UNREADABLE, detail, is_whole=is_whole)
             return
-        # In TLS 1.3 it may come after our part of the handshake; then nobody reads the request.
+        # In TLS 1.3 a refusal may come after our part of the handshake; nobody reads the request.
         if self._exchange_count == 0 and (refused := refusal_of_ours(exc)):
             self._end(Failure.CLIENT_CERTIFICATE_REFUSED, refused)
             return
@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
         detail = str(exc) if exc else "closed without an answer"
         self._end(failure, detail, is_stale=self._exchange_count > 0)
 
-    # And what the parser tells.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         if self._done is None or self._done.done():
@@ -240,9 +240,9 @@ class Connection(asyncio.Protocol):
             self._finish(is_reusable=self._parser.should_keep_alive(), is_whole=True)
 
     def _enter_room(self) -> None:
-        """Read on once there is room for all that may come."""
+        """Continue reading once there is room for the longest report."""
         limits, transport = self._limits, self._transport
-        assert limits.room is not None, "whoever lets a report be long has room for it"
+        assert limits.room is not None, "long reports need a room"
         assert transport is not None, "connected"
         transport.pause_reading()
         self._place = RoomPlace(limits.tenant, self._body_bytes_max, transport.resume_reading)
@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_final(self) -> bool:
-        """Others say that the answer is still to come (100 Continue, 103 Early Hints)."""
+        """Whether this is the answer itself, not an interim one (100 Continue, 103 Early Hints)."""
         return self._status >= _FIRST_FINAL_STATUS or self._status == _SWITCHING_PROTOCOLS
 
     def _forget_head(self) -> None:
@@ -274,7 +274,7 @@ class Connection(asyncio.Protocol):
     def _end(
         self, failure: Failure, detail: str, *, is_stale: bool = False, is_whole: bool = False
     ) -> None:
-        """Nothing more comes. With a head the answer is known, however little of its body came."""
+        """End the exchange; once the head is there, it has an answer, even if its body is cut."""
         if self._has_head:
             self._finish(is_reusable=False, is_whole=is_whole)
         elif self._done is not None and not self._done.done():
@@ -283,7 +283,7 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, *, is_reusable: bool, is_whole: bool) -> None:
         if self._done is not None and not self._done.done():
-            # An answer that overtakes its request leaves the rest of it in the connection.
+            # If the answer came early, the rest of the request is still in the connection.
             is_early = self._is_unsent
             self._is_reusable = self._is_reusable and is_reusable and not is_early
             body = bytes(self._body)

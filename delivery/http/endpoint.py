@@ -1,8 +1,8 @@
 """Chooses the address that a connection goes to; every answer of the resolver is judged first.
 
-We resolve ourselves and connect to an address that was judged, so that no second look-up can
-answer otherwise (DNS rebinding); TLS and the Host header keep the name. The peer is looked at once
-more when connected.
+We resolve names ourselves and connect to an address that was judged, so that no second look-up can
+give another answer (DNS rebinding); TLS and the Host header keep the name. The peer's address is
+checked again when connected.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from shared.runtime.resolver import (
     said_by,
 )
 
-# Addresses of one host that are tried; a name with more spreads load, and two would do.
+# The most addresses of one host to try; names have more to spread load, and two would do.
 _ADDRESSES_MAX = 4
 _PORTS = {"http": 80, "https": 443}
-# Errors of this machine's own resources are no failures of the destination.
+# Errors of this machine's own resources, which are not failures of the destination.
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# The characters that stay as they are in a path and a query (RFC 3986), and in existing escapes.
+# The characters that are kept in a path and a query (RFC 3986), and in existing escapes.
 _TARGET_SAFE = "/?:@!$&'()*+,;=-._~%[]"
 
 # Returns the request's bytes, given whether it may have been sent before.
@@ -58,7 +58,7 @@ class Endpoint:
         """Send a request; return the answer, and whether it answers a second copy.
 
         A connection that the other side closed while it was idle is nobody's failure: the request
-        is sent once more, over a new one, and says that it may be there already.
+        is sent again over a new one, and says that it may be a repeat.
         """
         connection = self.idle.take(self._waiting)
         if connection is not None:
@@ -170,7 +170,7 @@ def endpoint_of(
     connect_timeout_s: float,
     idle: IdleConnections,
 ) -> Endpoint:
-    """Where an URL leads; ExchangeError when no request can be made for it."""
+    """Return the endpoint of an URL; ExchangeError if no request can be made for it."""
     try:
         parts = urlsplit(url)
         host = read_host(ascii_host(parts.hostname or ""))

@@ -1,4 +1,4 @@
-"""Keeps connections that wait for their next request: not for long, and not too many in all."""
+"""Keeps connections that wait for their next request: not for long, and not too many."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from delivery.http.connection import Connection
 
 # Shorter than the idle limits of common servers (uvicorn 5 s, nginx 75 s): we close first.
 KEEP_ALIVE_S = 4.0
-# For all destinations of a worker process together. With connections in use and the files of flows
-# this is well below the descriptors that a worker asks for (worker_daemon.py).
+# The most, for all destinations of a worker process together. With the connections in use and the
+# files of flows, this is well below the descriptors that a worker asks for (worker_daemon.py).
 IDLE_MAX = 512
 
 
@@ -23,11 +23,11 @@ class IdleConnections:
         place.append(connection)
         self._places[connection] = place
         if len(self._places) > IDLE_MAX:
-            # The endpoint with the most closes its oldest; among equals, the longest idle one.
+            # Close the oldest of the endpoint with the most; among equals, the longest idle one.
             self._close(max(self._places.values(), key=len)[0])
 
     def take(self, place: list[Connection]) -> Connection | None:
-        """Return the connection used last; the others may get old and go."""
+        """Return the connection that was used last, so that the others can expire."""
         while place:
             connection = place.pop()
             del self._places[connection]

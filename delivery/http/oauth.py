@@ -1,8 +1,8 @@
 """Gets the OAuth2 token that goes with a request: fetched once, kept until shortly before its end.
 
-Client credentials (RFC 6749, 4.4). However many requests wait for a token, one fetch is under way.
-After a failed one there is none for 5 s: our asking does not help a token service that is down.
-That is no failure of the destination, so the events wait and no attempt is charged.
+Client credentials (RFC 6749, 4.4). However many requests wait for a token, only one fetch runs.
+After a failed fetch there is none for 5 s: more requests do not help a token service that is down.
+That is not a failure of the destination, so the events wait and no attempt is charged.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from delivery.http.connection import ExchangeError, Reply
 from shared.config.credentials import OAuth2
 from shared.retry.attempt import Failure
 
-# The share of a token's life after which the next one is fetched (clocks and transport differ).
+# The share of a token's lifetime after which the next one is fetched (clocks and delays differ).
 _RENEW_AT = 0.8
-# When the service does not say how long a token lives (RFC 6749 only recommends that it does).
+# The lifetime of a token if the service gives none (RFC 6749 only recommends that it does).
 _LIFE_S = 300.0
-# A token is replaced after a day, even if the service says that it lives longer.
+# A token is replaced after a day, even if the service gives it a longer lifetime.
 _LIFE_S_MAX = 86_400.0
 _OK = 200
-# After a fetch that failed; a micro-batch of parked events later there is another one.
+# The wait after a failed fetch; the next micro-batch of parked events tries again.
 _PAUSE_S = 5.0
 
 # Sends headers and a body to the token service.
@@ -49,11 +49,11 @@ class TokenSource:
         self._failed: tuple[float, str] | None = None
 
     async def token(self) -> str:
-        """Return a token that should be good; ExchangeError when there is none to be had."""
+        """Return a token that should be valid; ExchangeError if there is none."""
         now_s = asyncio.get_running_loop().time
         if self._token is None or now_s() >= self._renew_at_s:
             async with self._one_flight:
-                # Somebody else may have fetched it while we waited.
+                # Another request may have fetched it while this one waited.
                 if self._token is None or now_s() >= self._renew_at_s:
                     await self._renew(now_s())
         assert self._token is not None, "renewed"
@@ -79,7 +79,7 @@ class TokenSource:
 
 
 def _read(reply: Reply) -> tuple[str, float]:
-    """Return the token and its life in the service's answer; ValueError when it is no token."""
+    """Return the token in the service's answer, and its lifetime; ValueError if there is none."""
     if reply.status != _OK:
         raise ValueError(f"the token service answers {reply.status}")
     try:
@@ -93,8 +93,8 @@ def _read(reply: Reply) -> tuple[str, float]:
         AttributeError,
         RecursionError,
     ) as error:
-        raise ValueError("the token service answers no token") from error
+        raise ValueError("the token service's answer has no token") from error
     is_text = isinstance(token, str) and token.isascii() and token.isprintable()
     if not is_text or not token or math.isnan(life_s):
-        raise ValueError("the token service answers something else than a token")
+        raise ValueError("the token service's answer has no valid token")
     return token, min(max(life_s, 1.0), _LIFE_S_MAX)

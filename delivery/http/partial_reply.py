@@ -1,23 +1,23 @@
 """Reads a reply that took a part of a batch: which events failed, each with a status.
 
-`{"failed": [{"id": "a", "status": 503}, {"index": 4, "status": 400}]}` under status 207, or under
-any 2xx with our media type. A receiver that answers 207 in another sense has taken the whole batch.
+`{"failed": [{"id": "a", "status": 503}, {"index": 4, "status": 400}]}` with status 207, or with
+any 2xx and our media type. A receiver that uses 207 in another sense has taken the whole batch.
 
-An id may stand twice in a batch. An entry with its index means that one event; one without means
-all of that id, as a repeat is better than a loss.
+An id may occur twice in a batch. An entry with an index means that one event; one without means
+all events of that id, as a repeat is better than a loss.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 
-# Says that the body is such a report, under any 2xx.
+# Marks the body as such a report, with any 2xx.
 PARTIAL_TYPE = "application/vnd.hifi.partial+json"
 MULTI_STATUS = 207
-# The status of an event that is only named as failed: worth another try.
+# The status of an event that is reported without one: it is worth another try.
 DEFAULT_STATUS = 500
-# One entry that means all events of an id, and one for each of them.
+# One entry for all events of an id, and one for each of them.
 _ENTRIES_PER_EVENT_MAX = 2
-# Room for a long id in six times its bytes, as JSON may spell it, and some words on the error.
+# Room for a long id, which JSON may write in six times its bytes, and a few words on the error.
 _EVENT_BYTES_MAX = 2_048
 _REPORT_BYTES_MAX = 4 * 1_048_576
 
@@ -36,7 +36,7 @@ def failed_events(
 ) -> Mapping[int, int]:
     """Return the position in the batch and the status of each failed event.
 
-    `is_ours` if its type says that it is a report, `is_json` if that says at least that it is JSON.
+    `is_ours` if the media type marks it as a report, `is_json` if it is at least a JSON type.
     """
     try:
         document = json.loads(report)
@@ -61,7 +61,7 @@ def failed_events(
         if isinstance(named, int):
             by_index[named] = status
         elif by_id.setdefault(named, status) != status:
-            # Two entries of one id with different statuses: nobody can tell which event is which.
+            # Two entries of one id with different statuses do not say which event is which.
             by_id[named] = DEFAULT_STATUS
     by_position = {at: status for named, status in by_id.items() for at in positions[named]}
     return by_position | by_index
@@ -69,7 +69,7 @@ def failed_events(
 
 def _status(entry: object) -> int:
     status = entry.get("status", DEFAULT_STATUS) if isinstance(entry, dict) else None
-    # A status of success cannot be a failure's.
+    # A failed event cannot have a status of success.
     if type(status) is not int or not 300 <= status <= 599:  # noqa: PLR2004 - RFC 9110
         raise UnreadableReportError(f"{entry!r:.80} has no status from 300 to 599")
     return status
@@ -78,7 +78,7 @@ def _status(entry: object) -> int:
 def _named(
     entry: Mapping[str, object], positions: Mapping[str, Sequence[int]], ids: Sequence[str]
 ) -> int | str:
-    """Return the position of the one event that is meant, or the id of several."""
+    """Return the position of the event that an entry names, or the id of several."""
     match entry:
         case {"id": str(event_id)} if event_id in positions:
             index, named = entry.get("index"), positions[event_id]

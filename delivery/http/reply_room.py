@@ -1,7 +1,7 @@
 """Bounds the memory that long reports take in a worker.
 
-A long report gets its room before a worker reads more of it than of other replies. A report that
-finds no room waits to be read; one tenant has a quarter of the room at most.
+A report gets its room before the worker reads more of it than of other replies. A report without
+room waits to be read; one tenant gets at most a quarter of the room.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ class ReplyRoom:
         self._admit()
 
     def leave(self, place: RoomPlace) -> None:
-        """Give a place back, or wait for it no more."""
+        """Release a place, or stop waiting for it."""
         if place.is_taken:
             place.is_taken = False
             self._held[place.tenant] -= place.byte_count

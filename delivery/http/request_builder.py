@@ -1,7 +1,7 @@
-"""Builds a request to a destination, byte for byte, with its secrets opened.
+"""Builds a request to a destination, byte for byte, with its secrets unsealed.
 
-A builder lives in the worker process alone, as long as the destination's settings stay: here, and
-nowhere earlier, secrets are plain text.
+A builder exists only in the worker process, until the destination's settings change: only here are
+secrets plain text.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from shared.runtime.certificates import CertificateError, client_context, identi
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
-# JSON events shrink to a fifth at the fastest level, at some 200 MB/s; a better one costs four
-# times the time for a tenth of the bytes.
+# At the fastest level, JSON events shrink to a fifth, at some 200 MB/s; a better one takes four
+# times as long to save another tenth of the bytes.
 _GZIP_LEVEL = 1
 _ZSTD_LEVEL = 1
-# zlib's word for a gzip wrapper around its largest window.
+# zlib's code for a gzip wrapper and its largest window.
 _GZIP_WINDOW = 31
 _UNAUTHORIZED = 401
 
-# Says whether another process may already have sent the same.
+# Tells whether another process may already have sent the same request.
 IsLate: TypeAlias = Callable[[], bool]
 
 
@@ -52,7 +52,7 @@ class SenderContext:
     _context: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return the TLS context without a certificate of ours; reading authorities takes 20 ms."""
+        """Return the shared TLS context without a client certificate: making one takes 20 ms."""
         if self._context is None:
             self._context = client_context()
         return self._context
@@ -77,7 +77,7 @@ class RequestBuilder:
         names = {name.lower() for name in headers}
         self._has_agent = "user-agent" in names
         if "accept-encoding" not in names:
-            # Without it any coding will do (RFC 9110, 12.5.3), and we unpack none.
+            # Without it the answer may have any coding (RFC 9110, 12.5.3), and we decode none.
             headers["accept-encoding"] = "identity"
         self._head = _head(self._endpoint.target, headers)
 
@@ -100,7 +100,7 @@ class RequestBuilder:
                 self._signing_keys,
                 message_id=headers["webhook-id"],
                 timestamp_s=headers["webhook-timestamp"],
-                # Receivers check the signature of the unpacked body.
+                # Receivers check the signature of the uncompressed body.
                 body=body,
             )
             headers = {**headers, "webhook-signature": signature}
@@ -110,7 +110,7 @@ class RequestBuilder:
         reply, is_resent = await self._post(sent, headers, limits, is_late, token=token)
         if reply.status != _UNAUTHORIZED:
             return reply, is_resent
-        # The token may have been revoked before its time: try once more with another.
+        # The token may have been revoked early: try once more with another.
         self._tokens.refuse(token)
         token = await self._tokens.token()
         return await self._post(sent, headers, limits, is_late, token=token)
@@ -135,7 +135,7 @@ class RequestBuilder:
 
         def build(may_be_duplicate: bool) -> bytes:  # noqa: FBT001 - as Build asks
             label = b"hifi-maybe-duplicate: 1\r\n"
-            # Asked now, as a process may have stood still since it began to connect.
+            # Asked now, as the process may have been frozen since it began to connect.
             is_labelled = "hifi-maybe-duplicate" not in headers and (may_be_duplicate or is_late())
             return b"".join((self._head, lines, label if is_labelled else b"", b"\r\n", body))
 
@@ -149,7 +149,7 @@ class RequestBuilder:
             case Bearer():
                 return {"authorization": f"Bearer {self._open(auth.token)}"}
             case OAuth2():
-                # The token comes with each request; it is fetched with as much care as we send.
+                # Each request gets its token later; it is fetched under the same rules as we send.
                 self._token_endpoint = self._endpoint_of(auth.token_url)
                 secret = self._open(auth.client_secret)
                 self._tokens = TokenSource(auth, secret, self._fetch_token)

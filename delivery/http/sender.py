@@ -1,8 +1,9 @@
 """Makes one HTTP exchange and returns its result as an Attempt.
 
-Every error of the network becomes a value here, and so does one of ours (`internal`): others share
-the task. Redirects are never followed, proxies and other settings of the environment are ignored,
-an answer is read up to a cap, and one deadline covers the whole exchange, however slowly it drips.
+Every network error becomes a value here, and so does a bug of our own (`internal`), as other
+destinations share the task. Redirects are never followed, proxies and other settings of the
+environment are ignored, an answer is read up to a cap, and one deadline covers the whole exchange,
+however slowly it arrives.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from shared.runtime.secret_box import SecretBox
 
 log = structlog.get_logger()
 
-# With a client certificate each holds some 1 MB of OpenSSL's; a worker may meet thousands.
+# With a client certificate each takes some 1 MB in OpenSSL, and a worker may need thousands.
 BUILDERS_MAX = 512
 
 
@@ -63,13 +64,13 @@ class Sender:
         except ExchangeError as error:
             return NoResponse(error.failure, error.detail[:ANSWER_BYTES_MAX])
         except Exception as error:
-            # A fault of ours that one destination brings out; others share the task.
+            # A bug of ours that one destination triggers: others share the task.
             log.exception("delivery.exchange_failed", destination=destination.id)
             return NoResponse(Failure.INTERNAL, type(error).__name__)
         return _attempt_of(reply, is_resent=is_resent)
 
     async def end_task(self) -> None:
-        """Close old idle connections, as nobody looks at them until the next task."""
+        """Close old idle connections, as nobody watches them until the next task."""
         self._context.idle.close_old()
         # A transport closes its socket in the loop's next round.
         await asyncio.sleep(0)
@@ -102,10 +103,10 @@ def _attempt_of(reply: Reply, *, is_resent: bool) -> Attempt:
     """Turn an answer into the attempt that it ends."""
     directive = directive_of(reply.headers.get("webhook-delivery", ""))
     if reply.is_success and reply.is_early:
-        # It cannot have taken a request that it has not seen whole.
+        # The destination cannot have taken a request that it had not received whole.
         return NoResponse(Failure.RESPONSE_UNREADABLE, f"{reply.status} before all was sent")
     if reply.may_report:
-        # It may have taken a part of the batch, and only a whole report says which.
+        # The destination may have taken a part of the batch, and only a whole report says which.
         if not reply.is_whole:
             return NoResponse(Failure.RESPONSE_UNREADABLE, "a report that was cut")
         if reply.coding:

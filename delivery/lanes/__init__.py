@@ -1,1 +1,1 @@
-"""Lanes: where each destination is in its stream, and the Spark jobs that send what is new."""
+"""Lanes: the position of each destination in its stream, and the Spark jobs that send events."""

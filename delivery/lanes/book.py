@@ -1,4 +1,4 @@
-"""Knows where every strand is, and plans what is sent next. Pure: no clock, no Kafka, no Spark.
+"""Tracks the position of every strand, and plans the next jobs. Pure: no clock, no Kafka, no Spark.
 
 Idle strands that have events are packed into units with strands of similar health and nearby
 offsets. A strand is free again when it is done itself, even if its job still waits for others.
@@ -31,19 +31,19 @@ class Book:
     _ends: dict[KafkaPartition, int] = field(default_factory=dict)
     _names: dict[KafkaPartition, set[str]] = field(default_factory=dict)
     _strands: dict[str, set[Strand]] = field(default_factory=dict)
-    # Strands with something to send: few of thousands at a time, or all of them. A lookup takes
-    # four times as long as a step of an iteration.
+    # Strands with something to send, with their ways, as a lookup takes four times as long as a
+    # step of an iteration: a few of thousands at a time, or all of them.
     _behind: dict[Strand, Way] = field(default_factory=dict)
-    # Strands that follow their logs always have something to send.
+    # Strands that follow their logs, which always have something to send.
     _following: set[Strand] = field(default_factory=set)
-    # Strands cut while they followed their logs: sent events may lie beyond the known end.
+    # Strands cut while they followed their logs: sent events may be beyond the known end.
     _unsure: set[Strand] = field(default_factory=set)
 
     def __contains__(self, strand: Strand) -> bool:
         return strand in self._ways
 
     def enter(self, strand: Strand, mark: Mark, *, not_before_s: float = 0.0) -> None:
-        """Go on with a strand where its mark says; the end of its log must be known."""
+        """Resume a strand at its mark; the end of its log must be known."""
         end = self._ends[strand.where]
         # Following has no end, so everything now in the log may have been sent.
         way = Way(mark.at, min(mark.until, end), held=mark.held, life=mark.life)
@@ -53,7 +53,7 @@ class Book:
         self._place(strand, way, is_beyond=mark.at > end)
 
     def leave(self, destination: str) -> None:
-        """Forget a destination; its running work goes on, but nobody asks for it any more."""
+        """Forget a destination; its running work continues, but its results no longer count."""
         for strand in self.strands(destination):
             self.let_go_of(strand)
         self._strands.pop(destination, None)
@@ -76,7 +76,7 @@ class Book:
         return [key for key, life in known if life and lives.get(key.where.topic, life) != life]
 
     def hold_back(self, strand: Strand) -> None:
-        """Begin nothing more of a strand; its running work goes on."""
+        """Start nothing more for a strand; its running work continues."""
         self._ways[strand].not_before_s = inf
 
     def is_free(self, strand: Strand) -> bool:
@@ -99,7 +99,7 @@ class Book:
         return min(laggards, key=lambda each: each.since_s, default=None)
 
     def see_ends(self, ends: Position, *, as_of_s: float = 0.0) -> bool:
-        """Take in where logs end, asked no earlier than `as_of_s`; True if one is shorter now."""
+        """Record where logs end, fetched no earlier than `as_of_s`; True if one is shorter now."""
         has_shrunk = False
         for where, end in ends.items():
             before = self._ends.get(where, end)
@@ -125,7 +125,7 @@ class Book:
         return {where: way.at for where, way in ways.items() if way is not None}
 
     def went(self, strand: Strand, mark: Mark) -> bool:
-        """Take in a written mark; True if a strand has moved on by it, or is free."""
+        """Record a written mark; True if it has moved a strand on, or freed it."""
         way = self._ways.get(strand)
         if way is None or way.under_way is None or not mark.is_in(way.life):
             return False
@@ -145,15 +145,15 @@ class Book:
         return Mark(way.at, max(way.at, way.maybe_sent, end), held=way.held, life=way.life)
 
     def mark_of(self, strand: Strand) -> Mark | None:
-        """Return a strand's mark, or None if it is not here."""
+        """Return a strand's mark; None if the strand is not in this book."""
         return self.mark(strand) if strand in self else None
 
     def ended(
         self, strand: Strand, span: Span, at: int, block: Block | None = None, again_s: float = 0.0
     ) -> bool:
-        """Take in a task's report that its part is done up to `at`; True if it was under way.
+        """Record a task's report that its part is done up to `at`; True if it was under way.
 
-        Events behind a `block` go on at `again_s` at the earliest.
+        Events behind a `block` are not sent before `again_s`.
         """
         if not self.is_with(strand, span):
             return False
@@ -178,7 +178,7 @@ class Book:
         way.under_way = way.turn = None
 
     def is_with(self, strand: Strand, span: Span) -> bool:
-        """Say whether this very span is under way; a mark may have ended it earlier."""
+        """Say whether exactly this span is under way; a mark may have ended it earlier."""
         way = self._ways.get(strand)
         return way is not None and way.under_way is span
 
@@ -204,7 +204,7 @@ class Book:
             self._go_on(strand, way, at)
 
     def skip(self, strand: Strand, start: int) -> bool:
-        """Go on without the events that its log has lost; False if it has lost none."""
+        """Skip the events that a strand's log has lost; False if it has lost none."""
         way, end = self._ways[strand], self._ends[strand.where]
         if start <= way.at <= end:
             return False
@@ -236,7 +236,7 @@ class Book:
     def plan(
         self, lane_of: Callable[[str], Lane | None], turns: Turns, *, now_s: float
     ) -> list[Job]:
-        """Plan the next jobs; their spans are under way from here on. No lane means no sending."""
+        """Plan the next jobs, whose spans are then under way. Without a lane, nothing is sent."""
         lanes: dict[str, Lane] = {}
         ready: dict[str, list[Strand]] = {}
         alone: list[dict[Strand, Span]] = []
@@ -244,7 +244,7 @@ class Book:
         for strand, lane in self._ready(partial(self._lane_now, lane_of, held), now_s):
             lanes[strand.destination] = lane
             if self._is_beyond(strand):
-                # Others have something to read in that log.
+                # Other strands still read from that log, so keep it alone.
                 way = self._ways[strand]
                 alone.append({strand: Span(way.at, way.at + 1, life=way.life)})
             else:
@@ -253,7 +253,7 @@ class Book:
         may_start = cache(partial(turns.may_start, now_s=now_s))
         for name, waiting in ready.items():
             lane, is_alone = lanes[name], self._is_alone(lanes[name], waiting)
-            # When hundreds wait for their turn, looking further would cost more than all else.
+            # When hundreds wait for their turn, looking further would cost more than anything else.
             if not (is_alone or may_start(lane.kind, lane.tenant)):
                 continue
             sent_count = self._sent_count(name)
@@ -262,7 +262,7 @@ class Book:
             share = max(1, ceil(lane.events_max / (len(strands) + sent_count)))
             spans = {each: self._span(each, lane, share, is_alone=is_alone) for each in strands}
             if is_alone:
-                # Some Kafka partitions that it also follows may have nothing.
+                # Some Kafka partitions that it also follows may have no events.
                 alone.append({it: span for it, span in spans.items() if span.begin < end_of(span)})
             else:
                 shared.setdefault(lane.kind, {}).update(spans)
@@ -277,7 +277,7 @@ class Book:
         jobs: list[Job] = []
         for spans in alone:
             if not (started := list(self._started(JobKind.ALONE, spans, lanes, turns, now_s))):
-                # Another tenant that may have more is first the next time.
+                # Another tenant, which may have more slots, is first the next time.
                 break
             jobs += started
         for kind, spans in shared.items():
@@ -287,7 +287,7 @@ class Book:
     def _lane_now(
         self, lane_of: Callable[[str], Lane | None], held: Collection[Turn], name: str
     ) -> Lane | None:
-        """Return a destination's lane: apart, while a job waits for it for too long."""
+        """Return a destination's lane: apart, while a job has waited for it for too long."""
         lane = lane_of(name)
         if lane is None or not held:
             return lane
@@ -303,7 +303,7 @@ class Book:
         turns: Turns,
         now_s: float,
     ) -> Iterator[Job]:
-        """Start jobs for as many strands as may have slots."""
+        """Start jobs for as many strands as can have slots."""
         tenants = {each.destination: lanes[each.destination].tenant for each in spans}
         turns.pause(kind, Counter(tenants[each.destination] for each in spans), now_s=now_s)
         follow_s = turns.follows_s(now_s=now_s) if kind is JobKind.FOLLOWING else 0.0
@@ -336,14 +336,14 @@ class Book:
                 yield strand, lanes[name]
 
     def _is_beyond(self, strand: Strand) -> bool:
-        """Say whether a strand's log is shorter than before, as in a topic that was recreated.
+        """Say whether a strand is beyond the end of its log, as after its topic was recreated.
 
-        It is read nevertheless: Kafka's answer then shows that the lane has lost events.
+        The log is read nevertheless: Kafka's answer then shows that the lane has lost events.
         """
         return strand in self._behind and self._ways[strand].at > self._ends[strand.where]
 
     def _is_alone(self, lane: Lane, strands: Sequence[Strand]) -> bool:
-        """Say whether it would harm others: by what they had to read, or by how it ends."""
+        """Say whether a destination would harm others in a job: by its distance, or by crashing."""
         is_far = lane.kind is not JobKind.APART and any(map(self._is_far, strands))
         suspects = (each for each in strands if self._ways[each].is_suspect)
         return is_far or any(each in self._behind for each in suspects)
@@ -361,14 +361,14 @@ class Book:
         return count >= to.batch_count_max or (count > 0 and waited_s >= to.linger_s)
 
     def _sent_count(self, destination: str) -> int:
-        """Count its strands that already have a part of the events that go at once."""
+        """Count a destination's strands that already have some of the events that go at once."""
         spans = [self._ways[each].under_way for each in self._strands[destination]]
         return sum(span is not None and span.end is not None for span in spans)
 
     def _in_turn(self, lane: Lane, ready: Sequence[Strand], sent_count: int) -> Sequence[Strand]:
         """Return the strands of a destination that may be sent now, longest wait first.
 
-        A destination in trouble gets all of them: parked events have moved on.
+        A destination in trouble gets all of them, as its events are soon parked.
         """
         room = max(0, lane.strands_max - sent_count)
         if len(ready) <= room or lane.kind is not JobKind.SHARED:
@@ -378,7 +378,7 @@ class Book:
     def _span(self, strand: Strand, lane: Lane, share: int, *, is_alone: bool = False) -> Span:
         at, maybe_sent = (way := self._ways[strand]).at, way.maybe_sent
         if maybe_sent > at:
-            # Possibly sent events go by themselves, in the same whole batches, all labelled.
+            # Possibly sent events go separately, in the same whole batches, all labelled.
             batch_count = lane.destination.request_count_max
             count = max(1, share // batch_count) * batch_count
             return Span(at, min(maybe_sent, at + count), maybe_sent, way.held, life=way.life)
@@ -393,8 +393,8 @@ class Book:
             self._ways[strand].under_way, self._ways[strand].turn = span, turn
         for name in {strand.destination for strand in spans}:
             if rest_s := lanes[name].rest_s:
-                # A turn is the lane's: events in other Kafka partitions wait for the next one.
-                # Strands in doubt have a wait of their own.
+                # A turn is for the whole lane: events in other Kafka partitions wait for the next
+                # one. Unsure strands have a wait of their own.
                 for strand in self._strands[name] - self._unsure:
                     way = self._ways[strand]
                     way.not_before_s = max(way.not_before_s, turn.since_s + rest_s)

@@ -1,7 +1,7 @@
-"""Keeps each lane's fate: whether it is up, how often it died, how long it stands still.
+"""Tracks the health of each lane: whether it is up, how often it died, how long it is stalled.
 
 A lane is as healthy as its worst strand: one Kafka partition of a stream may hang or have lost
-events while all others go on.
+events while all others continue.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,18 @@ from delivery.metrics import DeliveryMetrics
 
 log = structlog.get_logger()
 
-# The first restart comes at once, as most faults pass soon; a lane that cannot go on at all tries
-# twice a minute.
+# The first restart comes at once, as most faults pass soon; a lane that cannot continue at all
+# tries twice a minute.
 RESTART_WAIT_S_MAX = 30.0
-# A lane that has gone on for this long has recovered: its restart waits begin from 0 s again.
+# A lane that has worked for this long has recovered: its restart waits begin from 0 s again.
 HEALTHY_AFTER_S = 60.0
 # Strands that die within this time died for one reason.
 _TOGETHER_S = 0.5
-# All of Kafka knows a new topic within a second or two.
+# All brokers know a new topic within a second or two.
 _BEGINS_WITHIN_S = 5.0
 _DATA_LOSS_ADVICE = (
     "events that this lane had not read are gone from Kafka (retention, or the topic was deleted"
-    " and made again); it does not skip them by itself: see 'A lane that stops' in"
+    " and recreated); the lane does not skip them by itself: see 'A lane that stops' in"
     " docs/guarantees.md"
 )
 
@@ -36,21 +36,21 @@ class _LaneFate:
     up_s: float
     died_s: float = 0.0
     deaths: int = 0
-    # Strands to plan again after a death: the others go on meanwhile.
+    # Strands to plan again after a death; the others continue meanwhile.
     dead: set[Strand] = field(default_factory=set)
     is_stalled: bool = False
-    # How long the gauge says that it stands; None if it must be set, or set again.
+    # The stall that the gauge shows; None if it must be set, or set again.
     shown_s: float | None = None
 
 
 @dataclass(slots=True)
 class Fates:
-    """The fates of all lanes that this process runs."""
+    """The health of all lanes that this process runs."""
 
     metrics: DeliveryMetrics
     stalled_after_s: float
     _lanes: dict[str, _LaneFate] = field(default_factory=dict)
-    # Since when a lane has not begun in some Kafka partition, and the lanes that were logged.
+    # Since when a lane has been unable to begin in some Kafka partition, and which were logged.
     _waiting: dict[str, float] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
 
@@ -79,7 +79,7 @@ class Fates:
             fate.deaths = 0
 
     def died(self, strand: Strand, why: str, *, is_data_lost: bool, now_s: float) -> None:
-        """Log a death; strands that fell together died once."""
+        """Log a death; strands that die together count as one."""
         name = strand.destination
         self.up(name, now_s=now_s)
         fate = self._lanes[name]
@@ -101,7 +101,7 @@ class Fates:
         )
 
     def again_s(self, name: str, *, now_s: float) -> float:
-        """Return when a strand of it may go on, if it dies now."""
+        """Return when a strand of a lane may continue if it dies now."""
         fate = self._lanes.get(name, _LaneFate(up_s=now_s))
         if self._is_new(fate, now_s):
             return now_s + _wait_s(fate.deaths + 1)
@@ -112,13 +112,13 @@ class Fates:
         return not fate.dead or now_s >= until_s
 
     def look(self, name: str, last: Laggard | None, *, now_s: float) -> None:
-        """Check, once a second, whether a lane gets on with its events."""
+        """Check, once a second, whether a lane makes progress with its events."""
         fate = self._lanes.get(name)
         if fate is None:
             return
         age_s = max(0.0, now_s - max(last.since_s, fate.up_s)) if last else 0.0
         if age_s == fate.shown_s:
-            # Most of thousands have nothing to send.
+            # Most of thousands of lanes have nothing to send.
             return
         fate.shown_s = age_s
         self.metrics.progress_age(name, age_s=age_s)
@@ -161,11 +161,11 @@ class Fates:
             self.metrics.lane_up(name, is_up=not fate.dead)
             log.info("lane.begins", lane=name)
         else:
-            # It was paused meanwhile, or is not ours any more.
+            # The lane was paused meanwhile, or is no longer ours.
             self._lanes[name] = _LaneFate(up_s=0.0)
             self.down(name)
 
 
 def _wait_s(deaths: int) -> float:
-    """0, 1, 3, 7, 15, 30 s."""
+    """Return 0, 1, 3, 7, 15, 30 s, by the number of deaths."""
     return min(2.0 ** min(deaths - 1, 6) - 1, RESTART_WAIT_S_MAX) if deaths else 0.0

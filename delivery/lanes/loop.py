@@ -52,21 +52,21 @@ from shared.runtime.spark.task_jobs import TaskJobs
 
 log = structlog.get_logger()
 
-# How often to ask for the ends of all streams: often enough that nobody feels it. Each end costs us
-# and its broker some microseconds, so at most 6,000 Kafka partitions are asked for in a second.
+# How often to fetch the ends of all streams: often enough that nobody notices. Each end costs us
+# and its broker some microseconds, so at most 6,000 are fetched in a second.
 _LOOK_S, _LOOK_S_MAX = 0.05, 0.5
 _ENDS_PER_S = 6_000
-# Marks come in crowds: those of one moment make one plan. When hundreds of lanes have something to
+# Marks arrive in bursts, and each burst leads to one plan. When hundreds of lanes have something to
 # send, a plan takes milliseconds, so the next one waits for 20 times as long.
 _GATHER_S, _GATHER_S_MAX = 0.005, 0.1
 _PLAN_PART = 20
-# A job has at least one slot; a finished job may still be on its way back.
+# A job has at least one slot; the results of a finished job may still be under way.
 _THREADS_PER_SLOT = 2
-# How often to look at each lane's fate.
+# How often to check each lane's health.
 _FATES_S = 1.0
 _AWAY_S = 1.0
 _DICE = SystemRandom()
-# Processes number their spans from random starts: far apart, and small enough to count on from.
+# Processes number their spans from random starts: far apart, and with room to count up.
 _NUMBER_BITS = 60
 
 
@@ -91,8 +91,8 @@ class LaneLoop:
             lease_group("delivery"),
             self,
             session_s=self.settings.lease_s,
-            # A running job believes that it owns its strands for a full lease. If we gave them back
-            # sooner, it would send without a label beside the new owner.
+            # A running job assumes that it owns its strands for a full lease. If we released them
+            # sooner, it would send unlabelled events beside the new owner.
             drain_s=max(self.settings.drain_s, self.settings.lease_s),
         )
         self.roster = Roster(
@@ -118,15 +118,15 @@ class LaneLoop:
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._sees_ends = False
-        # Strands that could not go on, as their next events are gone; since when (by the clock).
+        # Strands that cannot continue, as their next events are gone, and since when.
         self._lost: dict[Strand, int] = {}
-        # Slots that we must give up: nothing new is planned for them.
+        # Slots to give up: nothing new is planned for them.
         self._leaving: frozenset[int] = frozenset()
         # Those of them that another process may have from now on.
         self._gone: frozenset[int] = frozenset()
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
-        """Run until told to stop; `drain` then ends the jobs under way."""
+        """Run until `stop` is set; `drain` then ends the jobs under way."""
         look_s = looked_s = fates_s = 0.0
         while not stop.is_set():
             now_s = time.monotonic()
@@ -134,12 +134,12 @@ class LaneLoop:
             if now_s >= look_s:
                 looked_s, look_s = now_s, now_s + await pulse.beat_during(self._look())
                 if self.member.is_told and self._sees_ends and self.roster.is_entered:
-                    # All lanes go on, except those of which Kafka does not tell enough.
+                    # All lanes work, except those about which Kafka does not report enough.
                     health.start()
             began_s = time.thread_time()
             self._start_jobs()
             gather_s = _PLAN_PART * (time.thread_time() - began_s)
-            # New events have to wait until then.
+            # New events could not be sent earlier.
             look_s = max(look_s, min(self.turns.opens_s, looked_s + _LOOK_S_MAX))
             if now_s >= fates_s:
                 fates_s = now_s + _FATES_S
@@ -147,7 +147,7 @@ class LaneLoop:
             await self._rest(stop, gather_s=gather_s, until_s=look_s)
 
     async def warm_up(self, *, within_s: float) -> None:
-        """Start the workers: lanes that begin before would stand until they are there."""
+        """Start the workers: lanes that begin earlier would only wait for them."""
         jobs = [Job(JobKind.SHARED, [()], worker) for worker in range(self.turns.worker_count)]
         begun = [self._threads.submit(self._submit, job, self._orders([], job)) for job in jobs]
         await asyncio.wait(map(asyncio.wrap_future, begun), timeout=within_s)
@@ -158,15 +158,15 @@ class LaneLoop:
         self._wake.set()
 
     async def finish(self, slots: frozenset[int]) -> None:
-        """Let the jobs under way end, and begin nothing more."""
+        """Let the jobs under way end, and start nothing new."""
         self._leaving |= slots
         strands = self.roster.strands(lambda shard: self.member.slot_of(shard) in slots)
         names = {strand.destination for strand in strands}
-        while any(map(self.book.is_under_way, strands)):  # noqa: ASYNC110 - many jobs, none of them known
+        while any(map(self.book.is_under_way, strands)):  # noqa: ASYNC110 - many unknown jobs
             await asyncio.sleep(_GATHER_S)
-        # Followers have no end of their own: they stop here and go on elsewhere.
+        # Followers have no end of their own: they stop here, and another process continues.
         await self.teller.tell(strands)
-        # Before the next owner reports more.
+        # Report positions before the next owner reports later ones.
         for name in names:
             self._tell_position(name)
         await self.positions.tell(names)
@@ -175,7 +175,7 @@ class LaneLoop:
     def drop(self, slots: frozenset[int]) -> None:
         """Stop at once: others may already have these slots."""
         self._leaving |= slots
-        # Many slots are dropped in the same moment: let go of them together.
+        # Many slots are dropped at the same moment: release them together.
         if not self._gone:
             asyncio.get_running_loop().call_soon(self._let_go_of_them)
         self._gone |= slots
@@ -188,7 +188,7 @@ class LaneLoop:
         self.roster.drop()
 
     async def drain(self) -> None:
-        """Cut off the jobs that have not ended."""
+        """Cancel the jobs that have not ended."""
         if self._jobs:
             log.info("service.cut_off", jobs=len(self._jobs))
             self.tasks.cancel_all()
@@ -236,7 +236,7 @@ class LaneLoop:
         if self.roster.terms_at is not None:
             self.following.prolong(now_s=now_s, ours_until_ms=self.member.ours_until_ms)
         for job in self.book.plan(self._lane_of, self.turns, now_s=now_s):
-            # Made here, so that changes and releases during the job do not alter it.
+            # Make the orders here, so that changes and releases during the job do not alter them.
             strands = [strand for unit in job.units for strand in unit.strands]
             orders = self._orders(strands, job)
             self.following.began(job)
@@ -252,14 +252,14 @@ class LaneLoop:
             for name, span in unit.spans.items()
         }
         reports: list[StrandEnd] = []
-        why, is_begun = "its task has ended without a word", False
+        why, is_begun = "its task has ended without a report", False
         try:
             await self.teller.begin(spans)
             loop, is_begun = asyncio.get_running_loop(), True
             ends = await loop.run_in_executor(self._threads, self._submit, job, orders)
             self.turns.learn(job.kind, ends, now_s=time.monotonic())
             reports = [report for end in ends for report in end.reports]
-        except Exception as error:  # noqa: BLE001 - it is told, and planned anew
+        except Exception as error:  # noqa: BLE001 - logged, and planned again
             why = f"{type(error).__name__}: {str(error).strip()[:300]}"
             if not is_begun:
                 reports = [StrandEnd(each, span.begin, 0, why) for each, span in spans.items()]
@@ -302,8 +302,8 @@ class LaneLoop:
 
     def _submit(self, job: Job, orders: Orders) -> list[TaskEnd]:
         """Run a job in a thread of its own; return when Spark has run all tasks."""
-        # The orders go with the tasks, which Spark forgets when they are done. Spark turns large
-        # data of the function into a broadcast, on disk until the JVM next collects garbage.
+        # The orders go with the tasks, which Spark forgets when they are done. Large data of the
+        # function would become a broadcast, on disk until the JVM's next garbage collection.
         return self.tasks.run(
             [(units, orders.of(units)) for units in job.tasks],
             pool=job.kind.value,
@@ -343,12 +343,12 @@ class LaneLoop:
             again_s = max(again_s, now_s + self.turns.follows_s_max)
         self.book.cut(strand, span, report.at, not_before_s=again_s, is_suspect=is_suspect)
         if report.is_data_lost:
-            # When the loss was first met: the strand tries again until a person has it resumed.
+            # Keep the time of the first error: the strand retries until a person has it resumed.
             self._lost.setdefault(strand, now_ms())
         self.fates.died(strand, report.error, is_data_lost=report.is_data_lost, now_s=now_s)
 
     async def _go_on_without(self) -> None:
-        """Where a person has asked to try again, go on with the events that Kafka still has."""
+        """Continue with the events that Kafka still has, where a person has resumed a lane."""
         for strand, lost_at_ms in list(self._lost.items()):
             destination = self.roster.destination(strand.destination)
             if strand not in self.book or destination is None:
@@ -359,7 +359,7 @@ class LaneLoop:
                     self._went_on(strand, time.monotonic())
                     if self.book.skip(strand, starts[strand.where]):
                         log.warning("lane.skips", lane=strand.destination, to=starts[strand.where])
-                        # Else the next owner would take the log, once it has grown, for read.
+                        # Otherwise, once the log grows again, its next owner would take it as read.
                         await self.teller.tell([strand])
 
     async def follow_marks(self) -> None:
@@ -391,7 +391,7 @@ class LaneLoop:
             self.fates.up(name, now_s=now_s)
             last = self.book.laggard(name) if name in behind else None
             if last is not None:
-                # Before that, it may wait for its batch to fill.
+                # Until then, the lane may be waiting for its batch to fill.
                 last = last._replace(since_s=last.since_s + self.roster.wanted[name].linger_s)
             self.fates.look(name, last, now_s=now_s)
         if self._sees_ends:

@@ -1,7 +1,8 @@
-"""Reads and writes how far each strand is: the position of a lane, in Kafka.
+"""Reads and writes the position of each strand of a lane, in Kafka.
 
-A mark is a record of a compacted topic. Before a unit is sent, it says how far that may go;
-afterwards, how far it went. The next owner learns where to go on, and what may have been sent.
+A mark is a record of a compacted topic. Before a unit is sent, it holds the end that the unit may
+reach; afterwards, the offset that it has reached. From that, the next owner knows where to resume,
+and which events may have been sent.
 """
 
 from functools import lru_cache
@@ -21,21 +22,21 @@ _STRANDS_MAX = 65_536
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a strand is, and how far it may have sent."""
+    """A strand's position, and the offset up to which it may have sent events."""
 
     at: int
     until: int
-    # The number of the span that followed the log up to here, and has stopped.
+    # The number of the span that followed the log up to this position, and has stopped.
     done: int | None = None
-    # Written after the lease of its unit was over: others may already have gone on.
+    # Whether it was written after its unit's lease had ended: others may already have continued.
     late: bool = False
-    # The history of the event there, if all behind it wait for that one.
+    # The history of the event at the position, if all events behind wait for that one.
     held: History | None = None
-    # Kafka's id of its topic: a topic that is recreated under the name has another.
+    # Kafka's id of the topic: one that is recreated under the same name has another id.
     life: str = ""
 
     def after(self, before: "Mark | None") -> "Mark":
-        """Return the mark to know when it comes after another; late if the log has only this."""
+        """Return the mark to use after both; it is late if the log may keep only a late one."""
         if before is None or not self.late:
             return self
         if before.life and self.life != before.life:
@@ -44,15 +45,15 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
         return Mark(at, until, late=True, life=self.life)
 
     def says_less(self, than: "Mark") -> bool:
-        """Say whether it says less; a late one always does, as compaction drops its predecessor."""
+        """Say whether it is behind another, as a late one always is: compaction drops the other."""
         return self.late or (self.at, self.until) < (than.at, than.until)
 
     def is_in(self, life: str) -> bool:
-        """Say whether its topic is that one, as far as both are known."""
+        """Say whether its topic may have this id; an unknown id matches any."""
         return not self.life or not life or self.life == life
 
 
-# The strand is to begin where its destination says, as soon as Kafka tells where that is.
+# The strand is to begin where its destination says, once Kafka reports the offset of that.
 TO_BEGIN = Mark(-1, -1)
 _DECODER = msgspec.json.Decoder(Mark)
 

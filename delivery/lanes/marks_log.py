@@ -1,4 +1,4 @@
-"""Follows the marks of all strands: the last one of each, and each new one as it comes."""
+"""Follows the marks of all strands: the last mark of each, and each new one as it arrives."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from shared.runtime.setup_error import KafkaUnavailableError
 log = structlog.get_logger()
 
 MARKS = KafkaPartition(LANES, 0)
-# All processes hear of all marks, which come by the hundred, each worker's by itself. So one look
-# takes in all marks that have come meanwhile. A look costs as much as about fifty marks, so after a
-# crowd of them the next one is later: a job's report says the same of its own strands.
+# All processes get all marks, which arrive by the hundred, one by one. So one fetch takes all marks
+# that have arrived meanwhile. A fetch costs as much as about fifty marks, so after a crowd of them
+# the next fetch is later: a job's report says the same about its own strands.
 _GATHER_S, _CROWD_GATHER_S, _CROWD = 0.02, 0.1, 20
 # How long the broker may hold a fetch that finds nothing.
 _WAIT_MS = 500
 _AGAIN_S = 0.5
-# A broker that restarts is away for up to 30 s; its topics have leaders a bit later.
+# A restarting broker is away for up to 30 s; its topics have leaders a bit later.
 _PATIENCE_S = 60.0
 
 
@@ -38,13 +38,13 @@ class MarksLog:
     marks: dict[Strand, Mark] = field(default_factory=dict)
     # The ranges that were ever sent again, by strand.
     repeats: dict[Strand, RepeatedRanges] = field(default_factory=dict)
-    # Up to where it is read.
+    # The offset up to which the log is read.
     at: int = 0
-    # How often the log had changed: it was recreated, or records were deleted.
+    # How often the log was recreated, or had records deleted.
     restarts: int = 0
 
     async def read(self) -> None:
-        """Read all that there is."""
+        """Read the log up to its present end."""
         self.at = await self._bound(self.log.starts)
         end = await self._bound(self.log.ends)
         while self.at < end:
@@ -53,12 +53,12 @@ class MarksLog:
     async def _bound(self, ask: Callable[[list[KafkaPartition]], Any]) -> int:
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                while not (offsets := await ask([MARKS])):  # noqa: ASYNC110 - Kafka tells nobody
+                while not (offsets := await ask([MARKS])):  # noqa: ASYNC110 - Kafka has no event
                     await asyncio.sleep(_AGAIN_S)
         except TimeoutError as error:
             raise KafkaUnavailableError(
-                f"Kafka does not say where {LANES} begins and ends: it is not there (`hifi topics`"
-                " makes it), or has no leader, or delivery may not read it (`hifi doctor` tells)."
+                f"Kafka does not report where {LANES} begins and ends: it is missing (`hifi topics`"
+                " makes it), or has no leader, or delivery may not read it (see `hifi doctor`)."
             ) from error
         offset: int = offsets[MARKS]
         return offset
@@ -82,7 +82,7 @@ class MarksLog:
     async def _fetch(self, tell: Callable[[Strand, Mark], None]) -> None:
         node = self.log.leaders([MARKS]).get(MARKS)
         if node is None:
-            # Asking for the end asks for the leader, too.
+            # A request for the end also finds the leader.
             await self.log.ends([MARKS])
             await asyncio.sleep(_AGAIN_S)
             return

@@ -18,14 +18,14 @@ _BATCH_BYTES = 262_144
 
 
 class Outlet:
-    """A worker process's producer, for as long as it is good."""
+    """A worker process's producer, replaced when it fails."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._producer: KafkaProducer | None = None
-        # Many strands ask for it at the same time.
+        # Many strands need the producer at the same time.
         self._opening = asyncio.Lock()
-        # How many stores each producer has under way, also one that was given up.
+        # How many stores each producer has under way, including producers that were given up.
         self._users: Counter[KafkaProducer] = Counter()
 
     async def store(self, rows: Sequence[RecordOut]) -> None:
@@ -44,7 +44,7 @@ class Outlet:
         except RECORD_REFUSED:
             raise
         except AWAY:
-            # One that has given up a record may refuse all that follow.
+            # A producer that has given up a record may refuse all later ones.
             if self._producer is producer:
                 self._producer = None
             raise
@@ -53,7 +53,7 @@ class Outlet:
             if not self._users[producer]:
                 del self._users[producer]
                 if self._producer is not producer:
-                    # All others that were storing with it have their results.
+                    # All other users of this producer have their results.
                     await producer.stop()
 
     async def take_away(self, topic: str, keys: Sequence[bytes]) -> None:
@@ -70,8 +70,8 @@ class Outlet:
                     enable_idempotence=True,
                     max_request_size=OUTCOME_BYTES_MAX,
                     compression_type="lz4",
-                    # One batch for each Kafka partition is under way at a time: a destination that
-                    # fails whole leaves megabytes a second.
+                    # Only one batch of each Kafka partition is under way at a time, and a failing
+                    # destination makes megabytes a second.
                     max_batch_size=_BATCH_BYTES,
                     client_id="hifi-outcomes",
                 )

@@ -1,4 +1,4 @@
-"""Says how a destination is sent to, and how many events it can take at once."""
+"""Chooses how to send to a destination, and how many events it gets at once."""
 
 from dataclasses import dataclass, field
 from math import ceil
@@ -15,32 +15,32 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.state_topic import StateFeed
 
-# Events that go at once must be done in half of their time box, so that no healthy destination has
-# events parked for lack of time. An answer is taken to last this long until one is known.
+# The assumed duration of a request until one is known. Events that go at once must be done in half
+# of their time box, so that no healthy destination has events parked for lack of time.
 _USUAL_MS = 100.0
-# The most requests one after the other, however quickly it answers.
+# The most requests one after another, however quickly the destination answers.
 _ROUNDS_MAX = 100
 # The most seconds' worth of events at a destination's rate.
 _RATE_SPAN_S = 2.0
 # How often all destinations together publish their state: a record costs half as much as a
-# delivery, and each process hears of all.
+# delivery, and each process reads all records.
 _RECORDS_PER_S = 100
 _PUBLISH_MS_MAX = 10_000
 
 
-# How often a lane at rest has its turn, in time boxes; they differ, so as not to coincide.
+# How often a resting lane gets its turn, in time boxes; it varies, so that turns do not coincide.
 _REST_BOXES = (0.8, 1.0)
 _DICE = SystemRandom()
 
 
 @dataclass(slots=True)
 class LaneMaker:
-    """Says how each destination is to be sent to now."""
+    """Makes the present lane of each destination."""
 
     settings: DeliverySettings
     config: ConfigFeed
     states: StateFeed
-    # The lane of a healthy destination is the same until news comes; a plan asks for hundreds.
+    # A healthy destination's lane stays the same until there is news; a plan needs hundreds.
     _lanes: dict[str, tuple[FlowRecord | None, Lane]] = field(default_factory=dict)
     _made_of: Configuration = field(default_factory=Configuration)
 
@@ -73,7 +73,7 @@ class LaneMaker:
         return self.config.configuration.tenant_of(destination.stream)
 
     def is_to_rest(self, destination: Destination, known: FlowRecord | None) -> bool:
-        # A state from before a person had it resumed says nothing of its present health.
+        # A state from before a person resumed the destination says nothing about its health now.
         if known is None or known.updated_at_ms <= destination.resumed_at_ms:
             return destination.is_disabled
         after_s = self.settings.time_box_s
@@ -92,7 +92,7 @@ def kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:
 def requests_max(
     destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
 ) -> int:
-    """Return the most requests: each strand that is sent has at least one of its own."""
+    """Return the most requests of one turn: each strand that is sent has at least one."""
     usual_ms = (known.flow.concurrency.mean_ms if known else 0.0) or _USUAL_MS
     rounds = max(1, min(_ROUNDS_MAX, int(500 * settings.time_box_s / usual_ms)))
     return destination.requests_at_once_max * rounds
@@ -105,7 +105,7 @@ def events_max(
     size, count_max = known.flow.batch_size if known else BatchSize(), destination.request_count_max
     events = per_request(size, count_max) * requests_max(destination, settings, known)
     if size.events:
-        # Halves go one after the other, so others go beside them.
+        # Halves go one after another, so other batches go beside them.
         events += destination.requests_at_once_max * most(size, count_max) / 2
     limits = [settings.micro_batch_events_max, ceil(events)]
     if destination.rate_per_s is not None:

@@ -8,22 +8,22 @@ from delivery.lanes.marks import OPEN
 from delivery.lanes.units import JobKind, Span, Strand, Unit, worker_of
 from shared.event.record import KafkaPartition
 
-# A destination with more to send of one Kafka partition has jobs of its own: in a shared one it
-# would read events that nobody else wants, for longer than the others take.
+# A destination that is further behind in a Kafka partition has jobs of its own: in a shared job it
+# would read events that no other needs, for longer than the others take.
 NEAR = 2_000
-# The number of deliveries worth a task; they are mostly single events, of a millisecond each.
+# The deliveries that justify a task; most are of single events, and take a millisecond each.
 _TASK_DELIVERIES = 400
-# More tasks than cores do not make a small machine quicker.
+# More tasks than cores do not make a small machine faster.
 _TASKS_MAX = 4
 
 
 def crews(
     kind: JobKind, spans: Mapping[Strand, Span], worker_count: int
 ) -> Mapping[int | None, Mapping[Strand, Span]]:
-    """Return the spans of each job, by the worker process that is to run it."""
+    """Return the spans of each job, keyed by the worker process that is to run it."""
     if kind not in {JobKind.SHARED, JobKind.FOLLOWING}:
         return {None: spans}
-    # A destination always has the same worker: its connections are open, and its flow is known.
+    # A destination always has the same worker, which has open connections, and knows its flow.
     by_worker: dict[int | None, dict[Strand, Span]] = {}
     for strand, span in spans.items():
         worker = worker_of(strand.destination, worker_count)
@@ -44,9 +44,9 @@ def units_of(spans: Mapping[Strand, Span]) -> list[Unit]:
 
 
 def packed(units: Collection[Unit], kind: JobKind, count_max: int) -> list[list[Unit]]:
-    """Share units out to tasks: about as many deliveries in each."""
+    """Divide units among tasks, with about the same number of deliveries in each."""
     sized = sorted(((_size(unit), unit) for unit in units), key=lambda each: -each[0])
-    # A destination alone sends crowds, which are worth a task for each Kafka partition.
+    # A lone destination sends many events, which justify a task for each Kafka partition.
     worth = ceil(sum(size for size, _ in sized) / _TASK_DELIVERIES)
     worth = len(units) if kind is JobKind.ALONE else worth
     count = max(1, min(_TASKS_MAX, count_max, len(units), worth))

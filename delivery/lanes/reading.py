@@ -1,4 +1,4 @@
-"""Reads the units of a task, and hands each destination its part as it comes."""
+"""Reads the units of a task, and gives each destination its part as it arrives."""
 
 import asyncio
 from bisect import bisect_left
@@ -19,21 +19,21 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 # How long a broker may hold a fetch that finds nothing.
 _WAIT_MS = 500
-# A broker that returns none of the records to read for this long is down.
+# A broker that returns no records to read for this long is down.
 _SILENCE_S_MAX = 30.0
 _AGAIN_S = 0.2
-# The most that a task holds of events without an outcome: three answers, so that it reads while it
+# The most bytes of events without an outcome in a task: three answers, so that it reads while it
 # sends, and 32 tasks at once fit into the memory of a small machine.
 _BYTES_MAX = 24 * 1_048_576
 # An event's overhead besides its bytes: objects for itself, its numbers and its headers.
 _EVENT_BYTES = 700
-# A strand that hangs may fill that, but holds up nobody: a strand whose events all have an outcome
-# gets one record batch's worth more. A task holds at most 24 MiB, an answer, and this per strand.
+# A strand that hangs may fill that, but delays no other: a strand whose events all have an outcome
+# gets one more record batch. A task holds at most 24 MiB, an answer, and this per strand.
 _LEAST_BYTES = 1_048_576
 # Strands that share a unit with one that hangs wait for it this long, once. Then the unit reads no
-# more for that one, which goes on in another job when it can.
+# more for that one, which continues in another job when it can.
 _HELD_S_MAX = 1.0
-# While memory is full, others may settle what they have before anything comes.
+# While memory is full, others may settle their events before an answer arrives.
 _FULL_WAIT_MS = 50
 
 _offset_of = attrgetter("offset")
@@ -45,7 +45,7 @@ class DataLostError(Exception):
 
 @dataclass(slots=True)
 class Share:
-    """Events that came, for one strand, and the offset behind them."""
+    """Events that arrived for one strand, and the offset behind them."""
 
     rows: FetchedRecords
     reached: int
@@ -73,7 +73,7 @@ class Chunk:
 
 
 class NoRoom:
-    """Tells a strand that nothing more comes until it has settled some of its events."""
+    """Tells a strand that it gets no more events until it has settled some of them."""
 
 
 # The queue of a strand; None is its last item.
@@ -86,13 +86,13 @@ class _ReadPlace:
 
     unit: Unit
     at: int
-    # When a broker last answered for it.
+    # When a broker last returned records of the unit.
     heard_s: float
 
 
 @dataclass(slots=True)
 class Reading:
-    """The units of one task, from their leaders to the strands' queues."""
+    """Reads the units of one task from their leaders into the strands' queues."""
 
     units: Sequence[Unit]
     leaders: Mapping[KafkaPartition, int]
@@ -100,7 +100,7 @@ class Reading:
     # When followers have to end, in the loop's time.
     until_s: float
     queues: Mapping[Strand, Came]
-    # Strands that have already had their last item.
+    # Strands whose queues already have their last item.
     _over: set[Strand] = field(default_factory=set)
     _bytes: int = 0
     # The number of chunks that each strand has not settled yet, and when it last settled one.
@@ -110,7 +110,7 @@ class Reading:
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
 
     async def run(self) -> None:
-        """Return when every queue has had its last item. Never raises: others share the task."""
+        """Return once every queue has its last item. Never raises: others share the task."""
         now_s = asyncio.get_running_loop().time()
         async with self._group:
             # A fetch asks for one offset of each Kafka partition; units far apart need one each.
@@ -127,7 +127,7 @@ class Reading:
                 self._group.create_task(self._read(node, places))
 
     async def _read(self, node: int, places: list[_ReadPlace]) -> None:
-        """Read from one broker, until all is read or another broker leads it."""
+        """Read from one broker, until everything is read or another broker leads."""
         while True:
             places = [each for each in places if not self._is_over(each, "nothing came")]
             if not places:
@@ -155,7 +155,7 @@ class Reading:
                     # A follower's broker may stay silent, as there may be no events.
                     elif await self._take(place, answer) or place.unit.end is None:
                         place.heard_s = now_s
-                except Exception as error:  # noqa: BLE001 - told to whom it concerns
+                except Exception as error:  # noqa: BLE001 - told to the strands concerned
                     self._end(place.unit, error)
 
     async def _fetch(
@@ -167,18 +167,18 @@ class Reading:
             return await self.log.fetch(node, position, wait_ms=wait_ms, bytes_max=bytes_max)
         except AWAY:
             raise
-        except Exception as error:  # noqa: BLE001 - told to whom it concerns
+        except Exception as error:  # noqa: BLE001 - told to the strands concerned
             if len(places) == 1:
                 self._end(places[0].unit, error)
                 return {}
-        # Ask for each by itself, which shows the one that fails.
+        # Fetch each separately, which shows the one that fails.
         answers: dict[KafkaPartition, FetchAnswer] = {}
         for place in places:
             answers |= await self._fetch(node, [place], 0)
         return answers
 
     def _look_for(self, place: _ReadPlace, why: str) -> None:
-        """Look for a new leader, as its broker is away or leads it no more."""
+        """Look for a new leader, as the broker is away or no longer leads."""
         self._group.create_task(self._find(place, why))
 
     async def _find(self, place: _ReadPlace, why: str) -> None:
@@ -190,7 +190,7 @@ class Reading:
             except AWAY as error:
                 why = repr(error)
                 continue
-            except Exception as error:  # noqa: BLE001 - told to whom it concerns
+            except Exception as error:  # noqa: BLE001 - told to the strands concerned
                 self._end(place.unit, error)
                 return
             node = self.log.leaders([where]).get(where)
@@ -200,7 +200,7 @@ class Reading:
 
     def _wait_ms(self) -> int:
         most_ms = _FULL_WAIT_MS if self._is_full else _WAIT_MS
-        # Rounded up: a remaining fraction of a millisecond must not become the longest wait.
+        # Round up: a remaining fraction of a millisecond must not become the longest wait.
         left_ms = ceil(1000 * (self.until_s - asyncio.get_running_loop().time()))
         return min(most_ms, left_ms) if left_ms > 0 else most_ms
 
@@ -222,7 +222,7 @@ class Reading:
         return sorted(ready, key=lambda each: each.heard_s)
 
     def _has_settled(self, place: _ReadPlace, now_s: float) -> bool:
-        """Say whether reading on gives no strand more than it must hold."""
+        """Say whether more reading gives no strand more events than it may hold."""
         strands = [each for each in place.unit.strands if each not in self._over]
         held = [each for each in strands if self._held[each]]
         hanging = [each for each in held if now_s - self._held_since_s[each] > _HELD_S_MAX]
@@ -237,7 +237,7 @@ class Reading:
         return False
 
     def _is_over(self, place: _ReadPlace, why: str) -> bool:
-        """Say whether all is read, or no broker has answered for too long."""
+        """Say whether everything is read, or no broker has answered for too long."""
         unit, now_s = place.unit, asyncio.get_running_loop().time()
         if unit.end is None and now_s >= self.until_s:
             self._end(unit)
@@ -246,7 +246,7 @@ class Reading:
         return self._over.issuperset(unit.strands)
 
     async def _take(self, place: _ReadPlace, answer: FetchAnswer) -> bool:
-        """Take an answer in; True if it had something new."""
+        """Process an answer; True if it had something new."""
         unit = place.unit
         if answer.is_gone:
             await self._skip_to_start(place)
@@ -292,11 +292,11 @@ class Reading:
                 self.queues[strand].put_nowait(NoRoom())
 
     async def _skip_to_start(self, place: _ReadPlace) -> None:
-        """Go on for strands whose events are all there; end the others with an error."""
+        """Continue for strands whose events all exist; end the others with an error."""
         unit = place.unit
         starts = await self.log.starts([unit.where])
         if (start := starts.get(unit.where)) is None:
-            # Without a leader nobody can say that events are lost.
+            # Without a leader we cannot know that events are lost.
             await asyncio.sleep(_AGAIN_S)
             return
         is_lost = {
@@ -305,8 +305,8 @@ class Reading:
         for name, lost in is_lost.items():
             if lost:
                 error = DataLostError(
-                    f"{unit.where.topic}, Kafka partition {unit.where.partition}, has nothing at"
-                    f" {place.at} any more; it begins at {start}"
+                    f"{unit.where.topic}, Kafka partition {unit.where.partition}, no longer has"
+                    f" the event at {place.at}; it begins at {start}"
                 )
                 self._tell_last(Strand(name, unit.where), error)
         place.at = start

@@ -28,29 +28,29 @@ class Roster:
     log: LogClient
     marks: MarksLog
     outlet: Outlet
-    # Says whether a shard of a destination is ours, by its name.
+    # Tells whether a destination's shard, by its name, is ours.
     holds: Callable[[str], bool]
-    # The offsets that destinations had reported for lag tools; absent while Kafka does not say.
+    # Returns the positions that destinations published for lag tools, where Kafka reports them.
     told: Callable[[Collection[str]], Awaitable[Mapping[str, Position]]]
     wanted: Mapping[str, Destination] = field(default_factory=dict)
     # Destinations whose strands are not all entered yet.
     new: set[str] = field(default_factory=set)
-    # Where the log of terms ends, if Kafka says so.
+    # Where the log of terms ends, if Kafka reports it.
     terms_at: int | None = None
     _seen: Configuration = field(default_factory=Configuration)
     _places: dict[str, list[KafkaPartition]] = field(default_factory=dict)
-    # The Kafka partitions that a look asks for, and the state that they were computed from: the
-    # number of changes of our share, and of Kafka's answers.
+    # The Kafka partitions that a look asks about, and the versions that they were computed from: of
+    # our share, and of Kafka's answers.
     _asked: tuple[KafkaPartition, ...] = ()
     _asked_by: tuple[int, int] | None = None
     _changes: int = 0
-    # How often our share grew, and up to where the marks must be known since; None until Kafka has
-    # said so.
+    # How often our share grew, and the offset up to which marks must be read since then; None until
+    # Kafka has reported it.
     _begun: int = 0
     _marks_until: int | None = 0
-    # The last of these beginnings for which a look entered all strands that Kafka tells enough of.
+    # The last such growth after which a look entered every strand that Kafka reports enough about.
     _entered: int | None = None
-    # Strands whose newest mark may say less than is true, as an earlier owner wrote it late.
+    # Strands whose newest mark may be behind, as an earlier owner wrote it late.
     _understated: set[Strand] = field(default_factory=set)
     _restarts: int = 0
 
@@ -59,7 +59,7 @@ class Roster:
 
     @property
     def is_entered(self) -> bool:
-        """Whether our strands go on, except those of which Kafka does not tell enough."""
+        """Whether our strands have resumed, except where Kafka does not report enough."""
         return self._entered == self._begun
 
     @property
@@ -76,7 +76,7 @@ class Roster:
         )
 
     def strands(self, is_in: Callable[[str], bool]) -> list[Strand]:
-        """Return the strands of those shards."""
+        """Return the strands of the shards that `is_in` accepts."""
         return [
             strand
             for name, to in self.wanted.items()
@@ -104,11 +104,11 @@ class Roster:
         self._look_who_is_ours()
 
     def drop(self) -> None:
-        """Give up a part of our share."""
+        """Release a part of our share."""
         self._look_who_is_ours()
 
     async def forget(self, newest: Callable[[], Awaitable[Configuration]]) -> None:
-        """Delete the marks of destinations whose removal is no longer known either.
+        """Delete the marks of destinations of which even the removal is forgotten.
 
         A destination is configured before it has a mark, so read the marks first.
         """
@@ -118,7 +118,7 @@ class Roster:
         now = await newest()
         known = now.destinations.keys() | now.removed_destinations.keys()
         if not known or self._seen.destinations.keys() - known:
-            # A configured destination is not even listed as removed: that log has lost something.
+            # A configured destination is missing, even as a removed one: the log lost something.
             return
         # The retrier's own records belong to no destination.
         gone = [each for each in marked if each.destination not in known | {RETRIER}]
@@ -149,7 +149,7 @@ class Roster:
             self.book.follow(name, is_following=destination.latency == "realtime")
 
     def _look_which_are_ours(self, name: str, destination: Destination) -> None:
-        """Update the strands of a destination with several shards, as others may have some."""
+        """Update the strands of a destination with several shards, of which some may be ours."""
         for strand in self.book.strands(name):
             if not self.holds(destination.shard_of(strand.where.partition)):
                 self.book.let_go_of(strand)
@@ -157,10 +157,10 @@ class Roster:
             self.new.add(name)
 
     async def look(self) -> bool:
-        """Ask for the ends of all streams, and enter new strands; False if Kafka does not say.
+        """Fetch the ends of all streams, and enter new strands; False if Kafka does not answer.
 
         Only a look that began after a strand became ours, and that knows all marks written until
-        then, enters the strand. So a process that lags behind with marks holds up nobody else.
+        then, enters the strand. So a process that lags behind with marks delays no other.
         """
         begun, now_s = self._begun, time.monotonic()
         if self.marks.restarts != self._restarts:
@@ -178,7 +178,7 @@ class Roster:
         return marks_end is not None
 
     async def _what_to_ask(self) -> tuple[KafkaPartition, ...]:
-        """Return the Kafka partitions whose ends to ask for: the same tuple until a change."""
+        """Return the Kafka partitions whose ends to fetch: the same tuple until a change."""
         changes = self._changes
         is_same = self._asked_by == (changes, self.log.told_count)
         if is_same and time.monotonic() < self.lives.again_s:
@@ -189,13 +189,13 @@ class Roster:
             await self.log.follow({LANES, TERMS, *topics})
             self._asked_by = changes, self.log.told_count
             self._see_places({topic: self._places_of(topic) for topic in topics})
-            # Do not ask again and again a Kafka that has no such topic yet.
+            # Do not keep asking a Kafka that has no such topic yet.
             terms = self.log.leaders([TERMS_LOG])
             self._asked = (MARKS, *terms, *(log for each in self._places.values() for log in each))
         return self._asked
 
     async def _look_at_lives(self, topics: Collection[str]) -> None:
-        """Have strands of a topic that was deleted begin in the one that took its name."""
+        """Have strands of a deleted topic begin in the one that was recreated under its name."""
         await self.lives.look(topics)
         for strand in self.book.of_deleted_topics(self.lives.now):
             if not self.book.is_free(strand):
@@ -230,28 +230,28 @@ class Roster:
         return self._places.get(stream_topic(destination.stream), [])
 
     def _places_of(self, topic: str) -> list[KafkaPartition]:
-        """Return as many as the configuration says, or Kafka's, if somebody added some there."""
+        """Return the configured Kafka partitions, or those in Kafka if it has more."""
         stream = self._seen.streams.get(topic.removeprefix(stream_topic("")))
         count = stream.partition_count if stream else 0
         known = self.log.partitions(topic)
         return known if len(known) >= count else [KafkaPartition(topic, n) for n in range(count)]
 
     def _say_all_again(self) -> None:
-        """Write all marks again: a recreated log need not reach its former end, nor know ours."""
+        """Write all marks again: a recreated log may lack ours, or be shorter than before."""
         self._restarts, self._marks_until = self.marks.restarts, None
         for strand in (each for name in self.wanted for each in self.book.strands(name)):
             self.marks.marks.pop(strand, None)
             self._understated.add(strand)
 
     def mark_came(self, strand: Strand, mark: Mark) -> None:
-        """Take in a mark that somebody has written."""
+        """Note a mark that somebody has written."""
         if strand in self.book and mark.says_less(self.book.mark(strand)):
             self._understated.add(strand)
 
     async def _set_right(self) -> None:
-        """Write our marks again where the log says less, until it has them.
+        """Write our marks again where the log's are behind, until it has them.
 
-        A strand under way gets a newer mark soon, and this one must not come after that.
+        A strand under way soon gets a newer mark, which this one must not follow.
         """
         log, book = self.marks.marks, self.book
         known = {each: book.mark(each) for each in self._understated if each in book}
@@ -265,16 +265,16 @@ class Roster:
         await self.outlet.store([mark_record(*each) for each in marks.items()])
 
     def waiting(self) -> dict[str, tuple[list[int], str]]:
-        """Return destinations that cannot begin in some Kafka partitions: in which, and why."""
+        """Return destinations that cannot begin in some Kafka partitions: which, and why."""
         names = [name for name in self.new if not self.wanted[name].is_paused]
         return {name: self._why_not(name) for name in names}
 
     def _why_not(self, name: str) -> tuple[list[int], str]:
         places = [each.where for each in self._missing(name)]
         known = self.log.partitions(stream_topic(self.wanted[name].stream))
-        why = "Kafka does not say where they are to begin"
+        why = "Kafka does not report where they begin"
         if not self.is_entered:
-            why = "hifi.lanes is not read up to where they came to this process"
+            why = "hifi.lanes is not yet read up to when this process got them"
         elif not places:
             why = "its stream is not configured"
         elif not set(places) <= set(known):
@@ -288,16 +288,17 @@ class Roster:
         return [each for each in strands if each not in self.book]
 
     async def _enter(self, ends: Position, begun: int) -> None:
-        """Enter new strands where their marks say, or where they are to begin.
+        """Enter new strands at their marks, or where they are to begin.
 
-        Each Kafka partition stands alone: one with an unknown end holds up no other.
+        Kafka partitions are independent: one with an unknown end delays no other.
         """
         missing = {name: self._missing(name) for name in sorted(self.new)}
         first = await self._begun_anew((fresh for each in missing.values() for fresh in each), ends)
         first |= await self._first_marks(missing, ends)
         first = {fresh: self.lives.marked(fresh, mark) for fresh, mark in first.items()}
-        # Before anything is sent: if this process dies here, nobody may begin elsewhere. The mark
-        # of its first Kafka partition shows that a destination has begun, so it is written last.
+        # Store marks before sending: if this process dies here, its successor must begin at the
+        # same place. The mark of the first Kafka partition shows that a destination has begun, so
+        # it is written last.
         for is_last in (False, True):
             if part := [row for row in first.items() if (row[0].where.partition == 0) is is_last]:
                 await self._store(dict(part))
@@ -319,7 +320,7 @@ class Roster:
         self._entered = begun
 
     async def _begun_anew(self, strands: Iterable[Strand], ends: Position) -> dict[Strand, Mark]:
-        """Return where strands begin whose topic was deleted and recreated."""
+        """Return where strands of a deleted and recreated topic begin."""
         marks = self.marks.marks
         former = [key for key in strands if key in marks and self.lives.is_former(key, marks[key])]
         starts = await self.log.starts({key.where for key in former}) if former else {}
@@ -335,7 +336,7 @@ class Roster:
     async def _first_marks(
         self, missing: Mapping[str, Collection[Strand]], ends: Position
     ) -> dict[Strand, Mark]:
-        """Return where strands without a mark begin, as far as Kafka says."""
+        """Return where strands without a mark begin, as far as Kafka reports it."""
         marks = self.marks.marks
         first: dict[Strand, Mark] = {}
         begins: dict[Start, list[Strand]] = {}
@@ -347,7 +348,7 @@ class Roster:
             unmarked = [fresh for fresh in strands if fresh not in marks]
             first |= self._unmarked(destination, unmarked, reported.get(name, {}))
             begins_all = Strand(name, KafkaPartition(stream_topic(destination.stream), 0))
-            # Its groups have positions but no marks: the owner of the first one mends that.
+            # Its groups have positions but no marks: the owner of the first shard restores those.
             has_lost = begins_all in strands and bool(reported.get(name))
             is_known = begins_all in marks or begins_all in first
             has_begun = destination.shards == 1 or has_lost or is_known
@@ -357,7 +358,7 @@ class Roster:
                     # The owner of the first shard decides where to begin.
                     continue
                 if strand.where in ends and (mark is None or mark == TO_BEGIN):
-                    # Kafka partitions that were added since are read whole.
+                    # Kafka partitions that were added later are read whole.
                     start: Start = destination.start if mark else "earliest"
                     begins.setdefault(start, []).append(strand)
         for start, strands in begins.items():
@@ -373,14 +374,14 @@ class Roster:
         if told or all(each.where.partition for each in strands):
             # Everything now in the log may have been sent.
             return {key: Mark(told[key.where], OPEN) for key in strands if key.where in told}
-        # For all shards, so that no other owner takes its part for added Kafka partitions.
+        # For all shards: other owners would take their Kafka partitions for newly added ones.
         places = self._all_places(destination)
         every = (Strand(destination.id, where) for where in places)
         known = self.marks.marks
         return self._to_begin(key for key in every if key not in known and key not in self.book)
 
     def _to_begin(self, strands: Iterable[Strand]) -> dict[Strand, Mark]:
-        """Have present Kafka partitions begin as the destination says, however late that is."""
+        """Have the present Kafka partitions begin as the destination says, even if much later."""
         return {it: TO_BEGIN for it in strands if it.where in self.log.partitions(it.where.topic)}
 
     async def _begins(
@@ -391,6 +392,6 @@ class Roster:
         if start == "latest":
             return {where: ends[where] for where in places}
         offsets = await self.log.offsets_at(places, start)
-        # More may have come since the ends were asked for.
+        # More events may have arrived since the ends were fetched.
         self.book.see_ends({where: at for where, at in offsets.items() if at > ends[where]})
         return offsets

@@ -33,21 +33,21 @@ from shared.runtime.spark.task_jobs import TaskJobs
 
 log = structlog.get_logger()
 
-# The loop turns many times a second; a plan of thousands of lanes takes a part of a second.
+# The loop turns many times a second; planning thousands of lanes takes less than a second.
 _LOOP_WITHIN_S = 60.0
-# Brokers say where logs end within milliseconds. The loop plans nothing meanwhile: a frozen broker
-# that still counts as a leader must not hold up the lanes of all others for longer.
+# Brokers report the ends of logs within milliseconds. The loop plans nothing meanwhile: a frozen
+# broker that still counts as a leader must not delay the lanes of all others for longer.
 _ENDS_WITHIN_S = 5.0
-# Workers start within seconds, and a bit later on a machine that has much else to do.
+# Workers start within seconds, or a bit later on a busy machine.
 _WARM_WITHIN_S = 30.0
 # How often to update the metrics of destinations.
 _SHOW_S = 2.0
-# A destination's remains go 37 days after it was removed; its marks soon after that.
+# How often to delete old marks: a removed destination is forgotten after 37 days, its marks later.
 _FORGET_S = 3_600.0
 
 
 def run_delivery(settings: DeliverySettings) -> None:
-    """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
+    """Run until SIGTERM or SIGINT, then drain. A wrong setting ends it with one sentence."""
     collect_seldom()
     metrics = DeliveryMetrics()
     with spark_process(
@@ -70,7 +70,7 @@ async def _run(
     async with AsyncExitStack() as running:
         await config.start()
         running.push_async_callback(config.stop)
-        # Before the first lane, which goes on from its last known state.
+        # Before the first lane, which resumes from its last known state.
         await states.start()
         running.push_async_callback(states.stop)
         running.push_async_callback(positions.close)
@@ -87,10 +87,10 @@ async def _run(
         parts = settings, metrics, config, states, positions, lanes_log, marks, outlet
         loop = LaneLoop(TaskJobs(spark.sparkContext, run_units), *parts)
         pulse, answers = Pulse(), Pulse()
-        health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)
+        health.must_turn("the loop that plans lanes", pulse, within_s=_LOOP_WITHIN_S)
         health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)
         former = settings.home / "lease.json"
-        # This folder's earlier process has ended: nobody need wait until Kafka takes it for dead.
+        # This folder's last process has ended: leave for it, so that nobody waits for its timeout.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:
@@ -113,12 +113,12 @@ async def _run(
         finally:
             health.stop()
             await loop.drain()
-            # Positions of slots that were lost a moment ago; all others are already published.
+            # Publish the positions of slots that were just lost; all others are already published.
             await positions.tell_last()
 
 
 async def _take_part(loop: LaneLoop, stop: asyncio.Event) -> None:
-    """Share lanes with other processes, until told to stop."""
+    """Share lanes with other processes until `stop` is set."""
     await loop.warm_up(within_s=_WARM_WITHIN_S)
     await loop.member.run(stop)
 
@@ -141,7 +141,7 @@ class FlowGauges:
     _held: frozenset[int] = frozenset()
 
     async def keep(self, config: ConfigFeed, states: StateFeed) -> None:
-        """Look again and again, until cancelled."""
+        """Look repeatedly, until cancelled."""
         while True:
             self.look(config.configuration.destinations, states.flows)
             await asyncio.sleep(_SHOW_S)
@@ -155,7 +155,7 @@ class FlowGauges:
             to, flow = destinations[name], flows[name]
             known_to, known_flow, _ = self._known.get(name, (None, None, False))
             if known_flow is flow and known_to is to and self._held is before:
-                # Most of thousands are as they were, and to find their slots takes longest.
+                # Most of thousands are unchanged, and finding their slots takes the longest.
                 continue
             slot = self.member.slot_of(name)
             is_ours, was_ours = slot in self._held, slot in before

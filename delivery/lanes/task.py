@@ -1,7 +1,7 @@
 """Sends the units of a Spark task: reads, delivers, stores the outcomes, and writes marks.
 
 All strands of a task run side by side on the worker's loop. Each is marked as soon as it is done,
-even if others still wait, and a fault in one is reported for that one.
+even if others still wait, and a fault in one is reported only for that one.
 """
 
 import asyncio
@@ -32,13 +32,14 @@ from shared.runtime.tenant_turns import TenantTurns
 
 log = structlog.get_logger()
 
-# Strands that begin at the same time: each may open connections, and a thousand at once would all
-# be late. A strand that hangs begins nothing, so that a crowd of them does not fill a task. Half of
-# the places at most are one tenant's.
+# The most strands that begin at the same time: each may open connections, and a thousand at once
+# would all be late. A strand that hangs gives its place up, so that many of them do not fill a
+# task. A tenant has at most half of the places.
 _SIDE_BY_SIDE = 128
-# A look at the flow, which other workers write too, is half of the cost of a single event.
+# How long to skip looks at the flow, which other workers write as well: a look is half of the cost
+# of a single event.
 _CALM_S = 1.0
-# Followers of logs mostly end together: then one report says that all of them are free.
+# Followers of logs usually end together: then one report says that all of them are free.
 _TOGETHER_S = 0.2
 # The most events to settle in one go, in whole batches: enough for 20 requests of 500 side by side.
 _ROWS_MAX = 10_000
@@ -47,15 +48,15 @@ _ROWS_MAX = 10_000
 _AHEAD_BYTES_MAX = 65_536
 # The reason in receipts for offsets that hold no event.
 NO_EVENT = "no_event"
-# How often followers of logs store, all strands of a worker in the same moments. Forty of them
-# leave as many small records, which cost Kafka and us more by the request than by the byte.
+# How often followers of logs store outcomes, all strands of a worker at the same moments. Forty
+# strands write as many small records, whose cost is in the requests rather than in the bytes.
 _STORE_EVERY_S = 0.025
 
 
 def run_units(tasks: Iterable[tuple[Sequence[Unit], Orders]]) -> Iterator[TaskEnd]:
     """Send the units of one Spark task, and report on each strand."""
     if is_another_try():
-        # Nobody knows how much the first try has sent: the driver plans the rest of it again.
+        # Nobody knows how much the first try has sent: the driver plans the rest again.
         return
     for units, orders in tasks:
         worker = worker_of(allows_private=orders.allows_private)
@@ -66,7 +67,7 @@ def run_units(tasks: Iterable[tuple[Sequence[Unit], Orders]]) -> Iterator[TaskEn
 
 
 class _Kafka:
-    """A worker process's Kafka clients, for as long as it lives."""
+    """The Kafka clients of a worker process."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.outlet = Outlet(bootstrap_servers)
@@ -84,7 +85,7 @@ _kafka_of = cache(_Kafka)
 
 async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
     kafka = _kafka_of(orders.bootstrap_servers)
-    # Fewer strands do not need to take turns.
+    # Fewer strands need no turns.
     is_crowd = sum(len(unit.spans) for unit in units) > _SIDE_BY_SIDE
     turns = _turns_of(set(orders.tenants.values())) if is_crowd else None
     begun_s = asyncio.get_running_loop().time()
@@ -115,9 +116,9 @@ async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
 async def _hear(
     reading: Reading, runs: "Sequence[_StrandRun]", orders: Orders, begun_s: float
 ) -> None:
-    """Hear how long strands that follow their logs may go on.
+    """Learn how long strands that follow their logs may continue.
 
-    Stop once a strand is over: the driver hears of it when all are, and it goes on in the next job.
+    Stop once a strand is over: the driver learns of it when all are, and plans it in the next job.
     """
     number, node = number_of(reading.units), orders.leaders.get(TERMS_LOG)
     if not number or node is None or orders.terms_at is None:
@@ -132,7 +133,7 @@ async def _hear(
 
 
 async def _tell_done(runs: "Mapping[asyncio.Task[StrandEnd], _StrandRun]", outlet: Outlet) -> None:
-    """Free the strands that followed their logs and are done, while others of the task are not."""
+    """Free the strands that followed their logs and are done, while others still work."""
     left = set(runs)
     while left:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
@@ -151,7 +152,7 @@ def _turns_of(tenants: Collection[str]) -> TenantTurns:
 
 @asynccontextmanager
 async def _beginning(turns: TenantTurns, tenant: str) -> AsyncIterator[None]:
-    """Hold a place among those side by side, for PATIENCE_S at the most."""
+    """Hold a place among the strands side by side, for at most PATIENCE_S."""
     await turns.take(tenant)
     with ExitStack() as place:
         place.callback(turns.give_back, tenant)
@@ -162,7 +163,7 @@ async def _beginning(turns: TenantTurns, tenant: str) -> AsyncIterator[None]:
 
 @dataclass(slots=True)
 class _StrandRun:
-    """One destination's part of a task, of one Kafka partition."""
+    """One destination's part of a task, in one Kafka partition."""
 
     strand: Strand
     span: Span
@@ -172,22 +173,22 @@ class _StrandRun:
     # When a follower has to end, in the loop's time.
     until_s: float
     came: Came = field(default_factory=asyncio.Queue)
-    # Up to where Kafka has the outcomes.
+    # The offset up to which Kafka has the outcomes.
     _stored: int = 0
     _event_count: int = 0
     _has_ended: bool = False
     _has_ended_well: bool = False
-    # Shares that have come and are not settled yet, oldest first.
+    # Shares that have arrived and are not settled yet, oldest first.
     _waiting: deque[Share] = field(default_factory=deque)
-    # How the reading has ended: with None, or with an error.
+    # The last item of the queue: (None,) or an error; None while reading continues.
     _last: tuple[Exception | None] | None = None
-    # Earlier outcomes are stored while the next events are sent; outcomes that come meanwhile, and
-    # the offset that they reach, are stored next.
+    # Earlier outcomes are stored while the next events are sent; newer outcomes, and the offset
+    # that they reach, are stored next.
     _storing: asyncio.Task[None] | None = None
     _left: list[RecordOut] = field(default_factory=list)
     _left_bytes: int = 0
     _reached: int = 0
-    # The event that keeps its place and blocks all behind it; its mark is stored wherever it is.
+    # The event that keeps its place and blocks all behind it; its mark is stored in any case.
     _block: Block | None = None
     _is_to_say_why: bool = False
 
@@ -201,7 +202,7 @@ class _StrandRun:
         except (Exception, asyncio.CancelledError) as caught:
             task = asyncio.current_task()
             if isinstance(caught, asyncio.CancelledError) and (task is None or task.cancelling()):
-                # This task itself is cancelled. A cancelled thing that it waits for is a fault.
+                # This task itself is cancelled. If something that it awaits is, that is a fault.
                 raise
             error = f"{type(caught).__name__}: {caught}"
             is_data_lost = isinstance(caught, DataLostError)
@@ -214,7 +215,7 @@ class _StrandRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether it sends no more, or will send no more once it has something to send."""
+        """Whether it sends no more, or will fail when it next has something to send."""
         has_stored = self._storing is not None and self._storing.done()
         return self._has_ended or (has_stored and self._stored < self._reached)
 
@@ -236,10 +237,10 @@ class _StrandRun:
                 sending.leave()
 
     async def _next(self) -> list[Share]:
-        """Return the shares to settle in one go; none once all is over.
+        """Return the shares to settle in one go; none once the queue is over.
 
-        A span with an end is cut at fixed event counts, however its events arrive: so whoever sends
-        it again cuts the same batches.
+        A span with an end is cut at fixed event counts, however its events arrive, so that a repeat
+        of it makes the same batches.
         """
         is_following = self.span.end is None
         count_max = max(1, _ROWS_MAX // self._batch_count) * self._batch_count
@@ -275,7 +276,7 @@ class _StrandRun:
         return shares
 
     async def _settle(self, sending: Sending, shares: Sequence[Share]) -> bool:
-        """Settle shares; False if the lease is over: nothing was begun, and others may have it."""
+        """Settle shares; False if nothing was sent, as the lease is over and others may have it."""
         rows = shares[0].rows
         if len(shares) > 1:
             rows = FetchedRecords(
@@ -302,9 +303,9 @@ class _StrandRun:
         return self._block is None
 
     def _of_no_event(self, rows: FetchedRecords, reached: int) -> Iterator[RecordOut]:
-        """Cover transaction markers and aborted records: else these offsets would look lost."""
+        """Cover transaction markers and aborted records, which would look lost otherwise."""
         offsets = (record.offset for record in rows.records)
-        # Offsets behind a block get their receipts once the block is gone.
+        # Offsets behind a block get their receipts once the block has ended.
         if covered := tuple(without_event(rows.where, offsets, (self._reached, reached))):
             to = self.strand.destination
             yield route_receipt(receipt_of_none(to, covered, reason=NO_EVENT, at_ms=now_ms()))
@@ -336,7 +337,7 @@ class _StrandRun:
     def _mark(self, at: int) -> RecordOut:
         held = None
         if (block := self._block) is not None and at == block.offset:
-            # The block knows of everything that was sent beyond it.
+            # The block has the offset up to which events beyond it were sent.
             until = block.sent_until
             held = block.history or (self.span.held if at == self.span.begin else None)
         else:
@@ -346,7 +347,7 @@ class _StrandRun:
         return mark_record(self.strand, mark)
 
     def last_marks(self) -> list[RecordOut]:
-        """Return the mark that ends following its log; none if it has ended in another way."""
+        """Return the mark that says that following has stopped; none if it ended in another way."""
         is_ours = now_ms() <= self.orders.ours_until_ms
         mark = Mark(self._stored, OPEN, done=self.span.number, life=self.span.life)
         if self.span.end is not None or not self._has_ended_well or not is_ours:
@@ -354,7 +355,7 @@ class _StrandRun:
         return [mark_record(self.strand, mark)]
 
     async def _let_go_of_the_rest(self) -> None:
-        """Free the shares that come after a fault: nobody needs them."""
+        """Free the shares that arrive after a fault: nobody needs them."""
         for share in self._waiting:
             share.done()
         while self._last is None:

@@ -1,7 +1,7 @@
-"""Says which jobs may start: few when there is little to do, and none that would have no slot.
+"""Chooses which jobs may start: few when there is little to do, and none without a slot.
 
 A destination that does not answer holds a slot for the longest wait that is allowed. So some slots
-are for hurried jobs. The others are lent, to no tenant more than it leaves (ADR 0062).
+are for hurried jobs. The others are lent: a tenant gets no more than it leaves free (ADR 0062).
 """
 
 from collections import Counter, defaultdict
@@ -14,39 +14,39 @@ from typing import NamedTuple
 from delivery.lanes.units import PATIENCE_S, Job, JobKind, Strand, TaskEnd
 from shared.runtime.spark.processor_time import ProcessorTime
 
-# The most jobs of a worker that are not held yet. More of them mean more work than can be done, and
-# each concurrent one is another process, with connections of its own to all destinations.
+# The most jobs of a worker that are not held yet. More would mean more work than can be done, and
+# each concurrent job is another process, with connections of its own to all destinations.
 _FRESH_MAX = {JobKind.SHARED: 2, JobKind.FOLLOWING: 5}
 # When workers lack processors and take 1.5 times as long as they need, each has one fresh job at a
-# time: a job counts until it is half done. And jobs that wait for company wait for longer, up to 4
-# times.
+# time: a job counts until it is half done. And the waits for company become longer, up to 4 times.
 _CROWDED, _OPEN_PART, _WAIT_STRETCH_MAX = 1.5, 0.5, 4.0
-# The weight of earlier measurements against the next task's.
+# The weight of earlier measurements relative to the next task's.
 _KEPT_PART = 0.8
 # Each shared worker has jobs of its own, which cost as much for few strands as for many. So there
 # is one worker for each 0.3 cores that tasks used lately. One is dropped only when use is somewhat
-# below that (85 %): three processes with a fifth of a core each have one each.
+# below that (85 %): three processes that use a fifth of a core each have one worker each.
 _WORTH_CORES, _LESS_PART, _MEAN_S = 0.3, 0.85, 5.0
-# A job costs Spark 8 ms of processor time, so it pays to wait for company where there is some. Few
-# strands go at once; with more than about two hundred strands a second with something to send the
-# wait is the longest. Each fresh job that still waits makes the next one wait a bit longer, too.
+# A job costs Spark 8 ms of processor time, so it pays to wait until more strands have events. A few
+# strands go at once; with more than about two hundred strands a second, the wait is the longest.
+# Each fresh job that still waits makes the next one wait a bit longer, too.
 _LEAST_S, _STRAND_S, _STRANDS_S, _MOST_S = 0.03, 0.002, 0.0001, 0.4
-# The most strands of another tenant that count: only a tenant itself waits for its own crowd.
+# The most strands of another tenant that count: only a tenant itself waits for its many strands.
 _OTHERS_MAX = 8
-# Where a fleet shares the work, each worker has less of it, but a job costs as much. So a job waits
-# for company for longer, by up to this part of the longest wait.
+# Where a fleet shares the work, each worker has less of it, but a job costs the same. So a job
+# waits longer for company, by up to this part of the longest wait.
 _SPARE_STRETCH = 0.75
 _RUNNING_S = 0.05
-# Real-time jobs that end together go on together, because each more job is one more process. Nobody
-# waits for a job that is later than this.
+# Real-time jobs that end together continue as one, because each additional job is another process.
+# Nobody waits for a job that ends later than this.
 _JOIN_S = 0.2
-# A job that follows its logs may be prolonged. That is decided this long before its end, in parts
-# of the time for which it follows; it has at most 5 of these times in all. The events that it has
-# read are counted with its report.
+# A job that follows its logs may be prolonged, by the time for which it follows, up to 5 such times
+# in all. That is decided this part of the time before its end. The events that it has read are
+# counted only with its report.
 _DUE_PART, _TERMS_MAX = 0.35, 5
 # Slow destinations do not need frequent jobs.
 _APART_S = 0.25
-# Healthy kinds. A destination always has the same worker, which takes one task of each job.
+# The kinds of jobs for healthy destinations. A destination always has the same worker, which takes
+# one task of each job.
 _WELL = frozenset({JobKind.SHARED, JobKind.FOLLOWING})
 
 
@@ -55,7 +55,7 @@ class Grant(NamedTuple):
 
     tenants: Collection[str]
     task_count_max: int = 1
-    # The job has a slot that is not lent.
+    # Whether the job has a slot that is not lent.
     is_hurried: bool = False
 
 
@@ -65,13 +65,13 @@ class Turn:
 
     job: Job
     since_s: float
-    # When it is done, if it has to wait for nobody.
+    # When it would end if it waited for nobody.
     ends_s: float
     # How many strands of each tenant each task still waits for, and those strands.
     _tasks: list[Counter[str]]
     _strands: dict[Strand, tuple[int, str]]
     _strand_count: int
-    # A job that follows its logs is not prolonged: others join it, or something has changed.
+    # Whether a job that follows its logs is not prolonged: others join it, or orders have changed.
     is_last: bool = False
 
     def done(self, strand: Strand) -> None:
@@ -92,7 +92,7 @@ class Turn:
 
     @property
     def open_part(self) -> float:
-        """The part of its strands that it still waits for."""
+        """The fraction of its strands that it still waits for."""
         return len(self._strands) / self._strand_count
 
     @property
@@ -115,23 +115,23 @@ class Turns:
     follow_s: float = 2.0
     time_box_s: float = 5.0
     worker_count: int = 2
-    # An executor that has nothing to do is not there for others either.
+    # The fewest workers: leaving an executor idle would help nobody else.
     worker_count_min: int = 1
     running: list[Turn] = field(default_factory=list)
     _next_s: dict[JobKind, float] = field(default_factory=dict)
-    # The same for each tenant that had a job of that kind; later if the tenant had a crowd in it.
+    # The same for each tenant that had a job of that kind; later if it had many strands in the job.
     _own_next_s: defaultdict[JobKind, dict[str, float]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     # Recent processor time of the workers.
     _times: ProcessorTime = field(default_factory=lambda: ProcessorTime(0.0, 0.0))
-    # How many workers healthy destinations share now; their processor time, and when it was taken.
+    # How many workers healthy destinations share now; their processor time, and when that was.
     _sharing: int = 0
     _ran_s: float = 0.0
     _ran_until_s: float = 0.0
 
     def __post_init__(self) -> None:
-        # All of them, until the load is known.
+        # All workers share the jobs until the load is known.
         self._sharing, self._ran_s = self.worker_count, self.worker_count * _MEAN_S
 
     def workers(self, kind: JobKind) -> int:
@@ -152,7 +152,7 @@ class Turns:
             fresh = [turn for turn in fresh if turn.only_tenant in {"", tenant}]
         most = self.worker_count * _FRESH_MAX.get(kind, inf)
         if kind is JobKind.SHARED and self._stretch > _CROWDED:
-            # Jobs that are all but done have left the processors to others.
+            # Jobs that are nearly done leave the processors to others.
             fresh, most = [turn for turn in fresh if turn.open_part > _OPEN_PART], self._sharing
         next_s = max(self._next_s.get(kind, 0.0), self._own_next_s[kind].get(tenant, 0.0))
         return len(fresh) < most and now_s >= next_s
@@ -199,14 +199,14 @@ class Turns:
     def is_held(self, turn: Turn, *, now_s: float) -> bool:
         """Say whether a job waits for a destination that hangs.
 
-        When processors are short all jobs take longer. Mistaking that for a hanging destination
-        would make it worse, as each job would get more jobs beside it.
+        When processors are scarce, all jobs take longer. Mistaking that for a hanging destination
+        would make it worse, as more jobs would start beside each.
         """
         patience_s = min(self.time_box_s, PATIENCE_S * self._stretch)
         return now_s > turn.ends_s + max(PATIENCE_S, patience_s)
 
     def follows_s(self, *, now_s: float) -> float:
-        """Return how long a job that begins now follows its logs: all of them end together."""
+        """Return how long a job that begins now follows its logs: all such jobs end together."""
         left_s = -now_s % self.follow_s
         return left_s if left_s > self.follow_s / 4 else left_s + self.follow_s
 
@@ -216,9 +216,9 @@ class Turns:
         return (1 + _DUE_PART) * self.follow_s
 
     def due(self, *, now_s: float) -> list[Turn]:
-        """Return the jobs that follow their logs and must now hear whether they may go on.
+        """Return the jobs that follow their logs and must now be told whether they may continue.
 
-        Two jobs of one worker end together, and one goes on with all.
+        Two jobs of one worker end together, and one new job continues with all their strands.
         """
         following = [
             turn
@@ -233,17 +233,17 @@ class Turns:
             and turn.ends_s - turn.since_s < (_TERMS_MAX - 0.5) * self.follow_s
             and turn.slot_count
             and count[turn.job.worker] == 1
-            # A slot that is not lent is for tenants without one.
+            # Slots that are not lent are for tenants without any.
             and not (turn.is_last or turn.job.is_hurried)
         ]
 
     def prolong(self, turn: Turn) -> float:
-        """Let a job go on as it is; return how long it follows its logs in all."""
+        """Let a job continue unchanged; return how long it follows its logs in all."""
         turn.ends_s += self.follow_s
         return turn.ends_s - turn.since_s
 
     def is_joined_soon(self, worker: int | None, *, now_s: float) -> bool:
-        """Say whether following jobs of a worker are about to end, and can go on with this one."""
+        """Say whether following jobs of a worker are about to end, and can continue in one."""
         return any(
             turn.ends_s - _JOIN_S < now_s < turn.ends_s + _JOIN_S
             for turn in self.running
@@ -254,7 +254,7 @@ class Turns:
         """Make the next job of this kind wait: longer if this one has many strands."""
         if kind is JobKind.ALONE:
             return
-        # If there are no slots to lend, all have to share the one that each kind has.
+        # Without slots to lend, all tenants must share the one slot of each kind.
         most = _OTHERS_MAX if self.slots else max(counts.values(), default=0)
         few = {tenant: min(count, most) for tenant, count in counts.items()}
         total, running = sum(few.values()), len(self._fresh(kind, now_s))
@@ -280,13 +280,13 @@ class Turns:
         lent = [turn for turn in self.running if not turn.job.is_hurried]
         left = self.slots - sum(turn.slot_count for turn in lent)
         lent_to = self.lent_to(now_s=now_s)
-        # A tenant has no more than it leaves.
+        # A tenant may have no more slots than it leaves free.
         over = {each for each in tenants if lent_to[each] >= left}
         if patient := set(tenants) - over:
             most = left - max(lent_to[each] for each in patient)
             yield Grant(patient, 1 if kind in _WELL else most)
         if kind is JobKind.APART:
-            # Tenants that have some already wait for those: they may be merely slow.
+            # Tenants that already have slots wait for those, which may be merely slow.
             over = {each for each in over if not lent_to[each]}
         own = {
             (turn.job.kind, turn.job.worker)

@@ -1,4 +1,4 @@
-"""The contents of our Spark jobs: units, each of one Kafka partition for some destinations."""
+"""Defines the contents of our Spark jobs: units of one Kafka partition for some destinations."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -16,32 +16,32 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.spark.processor_time import ProcessorTime
 from shared.slots import SLOT_COUNT
 
-# How long to wait for an answer where others may want the slot. A destination that takes half of
-# that is slow (ADR 0051).
+# How long to wait for an answer where others may need the slot. A destination that takes half of
+# this time is slow (ADR 0051).
 PATIENCE_S = 2.0
 
 
 class JobKind(StrEnum):
     """How a destination shares jobs with others, by its health."""
 
-    # It is well, and near the end of its stream.
+    # The destination is healthy, and near the end of its stream.
     SHARED = "shared"
     # The same, in real time.
     FOLLOWING = "following"
-    # It answers slowly or not at all: destinations that share with it may have to wait.
+    # It answers slowly or not at all: destinations that share jobs with it may have to wait.
     APART = "apart"
-    # It has much to send, and shares with nobody.
+    # It has many events to send, and shares jobs with nobody.
     ALONE = "alone"
 
 
 def worker_of(destination: str, worker_count: int) -> int:
-    """Return the worker process that keeps its connections open, and knows its health."""
-    # Slots are the hash's remainder; so the destinations of one slot still spread over all workers.
+    """Return the worker process that keeps a destination's connections, and knows its health."""
+    # Slots are the hash's remainder, so the quotient spreads one slot's destinations over workers.
     return zlib.crc32(destination.encode()) // SLOT_COUNT % worker_count
 
 
 class Strand(NamedTuple):
-    """A destination's way through one Kafka partition: the least that has a position."""
+    """A destination's progress in one Kafka partition: the smallest unit with a position."""
 
     destination: str
     where: KafkaPartition
@@ -54,13 +54,13 @@ class Span:
     begin: int
     # With None the span has no end: it takes all events while the job follows the log.
     end: int | None
-    # Offsets below may have been sent.
+    # Events below this offset may have been sent.
     maybe_sent: int = 0
     # The first event's history, if all others wait for that event.
     held: History | None = None
     # The span's number, unique among the spans of its strand, also across processes. 0: no number.
     number: int = field(default=0, compare=False)
-    # Kafka's id of the topic that they are in.
+    # Kafka's id of the topic that the offsets are in.
     life: str = field(default="", compare=False)
 
 
@@ -93,7 +93,7 @@ class Job:
     tasks: Sequence[Sequence[Unit]]
     # The number of the worker process of its kind that is to run it; any worker if this is None.
     worker: int | None = None
-    # It waits for no answer for longer than PATIENCE_S.
+    # Whether it waits at most PATIENCE_S for an answer.
     is_hurried: bool = False
     # How long units without an end follow the log.
     follow_s: float = 0.0
@@ -103,7 +103,7 @@ class Job:
         return [unit for task in self.tasks for unit in task]
 
     def place(self, worker_count: int) -> int:
-        """Return the number of a worker that is near those who are to run it."""
+        """Return the number of a worker that is near those that may run the job."""
         if self.worker is not None:
             return self.worker
         return worker_of(next(iter(self.units[0].spans)), worker_count)
@@ -117,12 +117,12 @@ class Orders:
     destinations: Mapping[str, Destination]
     # The tenants of the destinations.
     tenants: Mapping[str, str]
-    # Their flows as the state topic has them.
+    # Their flows in the state topic.
     flows: Mapping[str, FlowRecord]
-    # Destinations that may get single events without a look at their flow: one request at once in
-    # each of their Kafka partitions is not more than they allow.
+    # Destinations that may get single events without a look at their flow: they allow at least one
+    # concurrent request for each of their Kafka partitions.
     unasked: frozenset[str]
-    # Destinations that only park just now.
+    # Destinations whose events are only parked at present.
     resting: frozenset[str]
     flow_folder: Path
     schedule: RetrySchedule
@@ -143,7 +143,7 @@ class Orders:
     patience_s: float | None = None
 
     def of(self, units: Sequence[Unit]) -> "Orders":
-        """Return the part of them that a task of these units needs."""
+        """Return the part of the orders that a task of these units needs."""
         names = {name for unit in units for name in unit.spans}
         return replace(
             self,
@@ -157,13 +157,13 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """How a destination is to be sent to now."""
+    """How to send to a destination at present."""
 
     destination: Destination
     kind: JobKind
     # The most events of all Kafka partitions together that it can take in a unit's time.
     events_max: int
-    # It only parks: one job in this time is enough.
+    # Its events are only parked, so one job in this time is enough.
     rest_s: float = 0.0
     # The tenant of its stream, whose number of slots is limited.
     tenant: str = ""
@@ -185,7 +185,7 @@ class StrandEnd(NamedTuple):
     at: int
     event_count: int = 0
     error: str = ""
-    # The events that it was to read next are gone from Kafka.
+    # Whether the events that it was to read next are gone from Kafka.
     is_data_lost: bool = False
     # The event that keeps its place and blocks all behind it.
     block: Block | None = None

@@ -1,1 +1,1 @@
-"""Alert rules for Prometheus, written from Python so that no rule can name a metric in vain."""
+"""Alert rules for Prometheus, written in Python so that they can name only existing metrics."""

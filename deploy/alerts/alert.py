@@ -1,4 +1,4 @@
-"""Defines an alert, and makes alerts from verdicts."""
+"""Defines alerts, and creates alerts for verdicts."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ class Alert:
     severity: Severity
     expr: str
     summary: str
-    # The meaning and the first thing to check; Prometheus fills in the labels.
+    # The meaning, and the first thing to check.
     description: str
     for_: str = "0s"
 
@@ -24,7 +24,7 @@ class Alert:
         return f"docs/runbooks/{self.name}.md"
 
 
-# A pipeline is shown among the destinations of its stream.
+# Metrics show a pipeline among the destinations of its stream.
 DESTINATIONS, PIPELINES = (f',destination{sign}~".+/pipeline:.+"' for sign in "!=")
 
 
@@ -38,10 +38,10 @@ def judged(
     also: str = "",
     for_: str = "0s",
 ) -> Alert:
-    """An alert of a verdict, in the words that console and command line have for it."""
+    """Return an alert for verdicts, in the words of console and command line."""
     words = "|".join(verdict.value for verdict in verdicts)
     metric = f'{m.OBSERVE_VERDICT.name}{{verdict=~"{words}"{whose}}}'
-    # The cause may change while the verdict stays the same; the alert must continue then.
+    # The alert must continue when the cause changes but the verdict stays the same.
     expr = f"max by (destination, verdict) ({metric}) > 0{also}"
     matchers = "{destination=%q,verdict=%q}"
     query = f'printf "{m.OBSERVE_VERDICT.name}{matchers}" $labels.destination $labels.verdict'

@@ -1,4 +1,4 @@
-"""The alerts of pipelines: one that stands still, is refused, is late, or gives its events up.
+"""The alerts for pipelines that are stalled, refused or late, or that give events up.
 
 Lost and unaccounted events raise the same alerts as for a destination (rules.py).
 """
@@ -17,17 +17,17 @@ PIPELINE_ALERTS: tuple[Alert, ...] = (
         "page",
         f"max by (pipeline) ({m.PIPELINES_LANE_STALLED_SECONDS.name}) > 0"
         f" or max by (pipeline) ({m.PIPELINES_LANE_UP.name}) < 1",
-        "The pipeline {{ $labels.pipeline }} does not go on",
-        "It fails again and again, or hangs. Its events wait in their stream, for as long as that"
-        " keeps them.",
+        "The pipeline {{ $labels.pipeline }} makes no progress",
+        "It fails again and again, or hangs. Its events wait in their stream for as long as the"
+        " stream keeps them.",
         for_="5m",
     ),
     judged(
         "HifiPipelineRefused",
         "ticket",
         (StreamVerdict.DISABLED,),
-        "Its document was put, and cannot be run: the console says why, and where in it. Nothing of"
-        " it runs, and its events wait in their stream.",
+        "Its document is stored but cannot run: the console shows why, and where the error is. The"
+        " pipeline does not run, and its events wait in their stream.",
         whose=PIPELINES,
         for_="1m",
     ),
@@ -35,8 +35,8 @@ PIPELINE_ALERTS: tuple[Alert, ...] = (
         "HifiPipelineBehind",
         "ticket",
         (StreamVerdict.SLOW,),
-        f"Its events are over {SLOW_AFTER_S} s late: more come than it gets done, or something else"
-        " takes the processors.",
+        f"Its events are over {SLOW_AFTER_S} s late: more arrive than it can process, or something"
+        " else takes the processors.",
         whose=PIPELINES,
         for_="15m",
     ),
@@ -44,8 +44,8 @@ PIPELINE_ALERTS: tuple[Alert, ...] = (
         "HifiPipelineDeadLetters",
         "ticket",
         (StreamVerdict.REJECTING,),
-        "At least half of the events of the last minute became dead letters in it: most often its"
-        " schema is not that of the events.",
+        "At least half of its events of the last minute became dead letters. Most often its schema"
+        " does not match the events.",
         whose=PIPELINES,
         for_="1m",
     ),
@@ -55,9 +55,10 @@ PIPELINE_ALERTS: tuple[Alert, ...] = (
         # A counter that appears for the first time shows no increase.
         f"sum by (tenant, pipeline) ({_ENDED} unless {_ENDED} offset 1h) > 0"
         f" or sum by (tenant, pipeline) (increase({_ENDED}[1h])) > 0",
-        "{{ $labels.pipeline }} of {{ $labels.tenant }} ends what works on all pipelines' events",
-        "An event of it, or its document, takes all memory of the executor, with nothing else at"
-        " work in that. Others wait for seconds each time, until the event is found and rests.",
+        "{{ $labels.pipeline }} of {{ $labels.tenant }} ends the executor of all pipelines",
+        "One of its events, or its document, takes all memory of the executor, even when nothing"
+        " else runs there. Each time, other pipelines wait for seconds, until Hifi has found the"
+        " event and holds it back.",
     ),
     Alert(
         "HifiPipelineLate",
@@ -65,7 +66,7 @@ PIPELINE_ALERTS: tuple[Alert, ...] = (
         "sum by (pipeline) (increase("
         f'{m.PIPELINES_EVENTS.name}{{outcome="late"}}[15m])) > {_LATE_MAX}',
         "Events of {{ $labels.pipeline }} come too late for their windows",
-        "They are counted and kept, and are in no window: clocks of senders are off, or `late` is"
-        " too short for how long events are under way.",
+        "Hifi counts and keeps them, but they are in no window. Clocks of senders are wrong, or"
+        " `late` is shorter than the time that events take to arrive.",
     ),
 )

@@ -9,7 +9,7 @@ _HEAD = "# Written by docs/generate.py from deploy/alerts/rules.py: change that,
 
 
 def rule_file() -> str:
-    """The whole file. JSON's strings are YAML's, so that no text can break out of its place."""
+    """Return the whole file; texts are JSON strings, which are valid YAML whatever they contain."""
     lines = [_HEAD + "groups:"]
     for name, alerts in GROUPS.items():
         lines += [f"  - name: {name}"]

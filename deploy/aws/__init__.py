@@ -1,1 +1,1 @@
-"""Hifi on AWS as templates of the CDK; docs/aws.md takes it from an account to a first event."""
+"""CDK templates for Hifi on AWS; docs/aws.md leads from an empty account to a first event."""

@@ -1,4 +1,4 @@
-"""`python -m deploy.aws`: writes the templates of a site, and makes what its secrets hold."""
+"""`python -m deploy.aws`: writes a site's templates, and makes values for its secrets."""
 
 import argparse
 import json
@@ -28,7 +28,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     synth = commands.add_parser("synth", help="write templates, if every check of cdk-nag passes")
     synth.add_argument("site", type=Path, help="the site's TOML file")
-    synth.add_argument("--out", default="build/aws", help="where the templates go")
+    synth.add_argument("--out", default="build/aws", help="folder for the templates")
     secret = commands.add_parser("secret", help="print a new value of a secret: pipe it to AWS")
     secret.add_argument("name", choices=sorted(MADE))
     given = parser.parse_args()
@@ -40,7 +40,7 @@ def main() -> int:
     except (ScaleError, OSError, UnicodeDecodeError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    # A minute of imports, which nothing above needs.
+    # These imports take a minute, and only `synth` needs them.
     from deploy.aws.app import app_of  # noqa: PLC0415
 
     app_of(site, given.out).synth()

@@ -1,4 +1,4 @@
-"""Puts the stacks of a site together, with the checks that each synthesis passes."""
+"""Assembles the stacks of a site, with the checks that each synthesis must pass."""
 
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
@@ -14,8 +14,8 @@ from deploy.aws.watch import WatchStack
 
 
 def app_of(site: Site, folder: str) -> App:
-    """The stacks; `synth` writes their templates to `folder`, or fails if a check does."""
-    # Its own rules for templates as errors: the CDK only warns of them by itself.
+    """Return the app; its `synth` writes the templates to `folder`, or fails if a check fails."""
+    # The CDK's own rules for templates become errors; by default it only warns.
     strict = {"@aws-cdk/core:validateAgainstDefaultRules": True}
     app = App(outdir=folder, analytics_reporting=False, context=strict)
     network = NetworkStack(app, site)

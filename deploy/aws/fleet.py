@@ -13,20 +13,20 @@ from deploy.aws.site import Site
 from deploy.aws.watch import alarms_and_dashboard, of_fleet
 from shared.runtime import defaults
 
-# Balancers ask every 5 s, and give up after two refusals: within the notice that a gateway gives
-# before it takes nobody any more (services.py).
+# Balancers check every 5 s, and stop sending after two refusals. That is within the notice that a
+# gateway gives before it refuses connections (services.py).
 _CHECK_S = 5
 _IDLE_S = 60
 _CPU_TARGET_PERCENT = 60
 
 
 class ObserveStack(MachinesStack):
-    """Observers; and the machines from which a person makes topics, before anything else works."""
+    """The observers' machines, on which a person also creates topics before anything else works."""
 
     def __init__(self, scope: Construct, site: Site, ground: Ground) -> None:
         super().__init__(scope, site, "observe", ground)
         count, (balancer, targets) = site.observers, self._balancer()
-        # The address at which any observer tells where an event is.
+        # The address at which any observer answers where an event is.
         self.address = f"http://{balancer.load_balancer_dns_name}:{defaults.OBSERVE_METRICS_PORT}"
         self.machines(
             MachineGroup(
@@ -59,7 +59,7 @@ class ObserveStack(MachinesStack):
             port=port,
             protocol=elb.Protocol.TCP,
             target_type=elb.TargetType.INSTANCE,
-            # Observers know the balancer alone.
+            # Observers accept connections only from the balancer.
             preserve_client_ip=False,
             health_check=_is_ready_at(port),
         )
@@ -68,7 +68,7 @@ class ObserveStack(MachinesStack):
 
 
 class FleetStack(MachinesStack):
-    """The machines that traffic goes through."""
+    """The machines that carry the traffic."""
 
     def __init__(self, scope: Construct, site: Site, ground: Ground, observe: str) -> None:
         super().__init__(scope, site, "fleet", ground)

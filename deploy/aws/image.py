@@ -1,4 +1,4 @@
-"""Makes the pipeline of the image that all machines start from: whole, so no boot fetches more."""
+"""Makes the pipeline of the machines' image, which is complete, so that no boot fetches more."""
 
 from collections.abc import Mapping
 
@@ -12,17 +12,17 @@ from deploy.aws.machine.units import DATA, HOME, JARS_CACHE
 from deploy.aws.network import SENDING, NetworkStack
 from deploy.aws.site import Site
 
-# Ubuntu has each of these, and its own keeps them mended: Java 17, Python 3.12, Prometheus.
+# Packages of Ubuntu, which gets security updates for them: Java 17, Python 3.12, Prometheus.
 _PACKAGES = "openjdk-17-jre-headless python3-venv python3-dev make prometheus"
 _PARENT = "ssm:/aws/service/canonical/ubuntu/server/24.04/stable/current/{kind}/hvm/ebs-gp3/ami-id"
-# Counts when a recipe changes, as Image Builder wants it.
+# Image Builder requires a new version when a recipe changes.
 _VERSION = "1.0.0"
 _BUILDER = "c7g.large"
 
 
 def steps(site: Site, bucket: str) -> Mapping[str, object]:
     """Return the steps that change the parent image, in AWS' format (JSON is YAML)."""
-    tarball = "/tmp/release.tar.gz"  # noqa: S108 - the machine is made for this and ends with it
+    tarball = "/tmp/release.tar.gz"  # noqa: S108 - the machine exists only for this build
     tried = "/tmp/hifi"  # noqa: S108 - as above
     up = f"up --data {tried}"
     as_hifi = f"sudo -u hifi HIFI_CACHE={JARS_CACHE}"
@@ -30,16 +30,16 @@ def steps(site: Site, bucket: str) -> Mapping[str, object]:
         "set -eu",
         "export DEBIAN_FRONTEND=noninteractive",
         f"apt-get update -qq && apt-get install -qq -y --no-install-recommends {_PACKAGES}",
-        # Its own service is not ours.
+        # Ubuntu's own Prometheus service is not used.
         "systemctl disable --now prometheus",
         f"useradd --system --home-dir {HOME} hifi",
         f"mkdir -p {HOME} {DATA} {JARS_CACHE}",
         f"tar -xzf {tarball} -C {HOME} --strip-components=1",
         f"chown -R hifi {HOME} {DATA}",
-        # The lock files say which versions, with their sums: of Python's packages, and of the jars.
+        # Lock files fix the versions and checksums of Python packages and jars.
         f"cd {HOME} && {as_hifi} make setup",
-        # All of Hifi once: it fetches the jars, writes the class archive when it ends, and shows
-        # that this image can run it. `timeout` says 124 if it had to be told to end.
+        # Run all of Hifi once: this fetches the jars, writes the class archive at its end, and
+        # proves that the image works. `timeout` returns 124 if it had to end the command.
         f"cd {HOME} && {as_hifi} timeout -s INT 300 .venv/bin/hifi {up} || test $? = 124",
         f"{HOME}/.venv/bin/python -m deploy.aws.machine units --folder /etc/systemd/system",
         "systemctl daemon-reload && systemctl enable /etc/systemd/system/hifi-*.service",
@@ -50,7 +50,7 @@ def steps(site: Site, bucket: str) -> Mapping[str, object]:
         {"name": "Release", "action": "S3Download", "inputs": [download]},
         {"name": "Install", "action": "ExecuteBash", "inputs": {"commands": ["\n".join(commands)]}},
     ]
-    # A boot needs these and has no way out, so the image's tests must catch a missing one.
+    # A boot needs these files and has no internet, so the image's tests must find a missing one.
     check = f"cd {HOME} && test -s .venv/bin/hifi && ls {JARS_CACHE}/classes/spark-*.jsa"
     test = [{"name": "Whole", "action": "ExecuteBash", "inputs": {"commands": [check]}}]
     return {
@@ -100,7 +100,7 @@ class ImageStack(Stack):
         self, site: Site, network: NetworkStack, releases: s3.Bucket
     ) -> imagebuilder.CfnInfrastructureConfiguration:
         role = iam.Role(self, "Builder", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
-        # Image Builder needs these policies on the machine that builds; AWS maintains them.
+        # Image Builder requires these policies of the builder; AWS maintains them.
         for policy in ("EC2InstanceProfileForImageBuilder", "AmazonSSMManagedInstanceCore"):
             role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(policy))
         role.add_to_policy(

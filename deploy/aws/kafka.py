@@ -18,7 +18,7 @@ from shared.event.rights import RIGHTS
 # The secrets that services get besides their access to Kafka. `python -m deploy.aws secret NAME`
 # makes them: a template must not hold a value.
 SECRETS: Mapping[str, str] = {
-    "seal": "the keys that seal what destinations are given",
+    "seal": "the keys that seal destinations' secrets",
     "control": "the key that administers the gateway",
     "statements": "the key that signs statements, and the secret of the console's cookies",
 }
@@ -50,7 +50,7 @@ class KafkaStack(Stack):
 
     def _cluster(self, site: Site, network: NetworkStack) -> msk.CfnCluster:
         sizes = site.sizes.kafka
-        # Express lets us set only a few; the others always have the values that we want.
+        # Express lets us set only a few properties; the others always have the right values.
         properties = ["auto.create.topics.enable=false"]
         if not site.is_express:
             properties += [
@@ -102,7 +102,7 @@ class KafkaStack(Stack):
         return cluster
 
     def _broker_log(self) -> msk.CfnCluster.LoggingInfoProperty:
-        """Where brokers write their logs; Express brokers have none."""
+        """Return where standard brokers write their logs; Express brokers have none."""
         log = logs.LogGroup(
             self,
             "Log",
@@ -119,7 +119,7 @@ class KafkaStack(Stack):
         )
 
     def _user(self, site: Site, user: str) -> secretsmanager.CfnSecret:
-        # MSK takes secrets that are called so and no others.
+        # MSK accepts only secrets with this prefix in their names.
         made = secretsmanager.CfnSecret.GenerateSecretStringProperty(
             secret_string_template=f'{{"username": "{user}"}}',
             generate_string_key="password",
@@ -148,7 +148,7 @@ class KafkaStack(Stack):
         return secret
 
     def rights(self, users: Iterable[str], secrets: Iterable[str]) -> list[iam.PolicyStatement]:
-        """Return the rights to enter Kafka as these users and to read these secrets."""
+        """Return the rights to use Kafka as these users and to read these secrets."""
         read = [*(self.users[user] for user in users), *(self.secrets[name] for name in secrets)]
         return [
             iam.PolicyStatement(

@@ -26,7 +26,7 @@ from deploy.aws.services import MachineService, config_of, services_of
 from deploy.aws.site import Site
 from deploy.aws.watch import WatchStack
 
-# A machine that is not ready after this long is replaced: a boot takes a minute or two.
+# A machine that is not ready in this time is replaced: a boot takes a minute or two.
 _START_S = 600
 # Longer than a unit may take to stop (machine/units.py).
 _END_S = 150
@@ -40,16 +40,16 @@ CPU = "ASGAverageCPUUtilization"
 
 @dataclass(frozen=True, slots=True)
 class MachineGroup:
-    """Machines that are alike."""
+    """A group of identical machines."""
 
     name: str
     instance: str
     least: int
     most: int
-    # As a part of the machines above the least.
+    # The share of spot machines among those above `least`.
     spot_share: float
     subnets: str
-    # The target of our own figure; empty: the number of machines is fixed.
+    # The target of each metric; empty if the number of machines is fixed.
     tracked: Mapping[str, float] = field(default_factory=dict)
     target_group: str | None = None
     # Whether a machine that never gets ready fails the deployment.
@@ -74,9 +74,9 @@ class MachinesStack(Stack):
         self.network, self.kafka, self.watch = ground.network, ground.kafka, ground.watch
 
     def machines(self, group: MachineGroup, addresses: Mapping[str, str] | None = None) -> None:
-        """A group, what its machines start from, and what they may do.
+        """Make a group, its machines' template, and their rights.
 
-        `addresses` are variables with what other stacks made.
+        `addresses`: variables with addresses from other stacks.
         """
         site, name = self.site, self.site.named(group.name)
         services = services_of(site, group.name)
@@ -118,8 +118,8 @@ class MachinesStack(Stack):
             vpc_zone_identifier=self.network.subnets(group.subnets),
             capacity_rebalance=True,
             default_instance_warmup=_WARM_UP_S,
-            # Not the balancer's: while Kafka is away no gateway is ready, nor would a new one be.
-            # A dead service is restarted on its machine (machine/stay.py).
+            # Not the balancer's check: while Kafka is down no gateway is ready, and a new one
+            # would not be either. A dead service is restarted on its machine (machine/stay.py).
             health_check_type="EC2",
             target_group_arns=[group.target_group] if group.target_group else None,
             metrics_collection=[parts.MetricsCollectionProperty(granularity="1Minute")],
@@ -208,7 +208,7 @@ class MachinesStack(Stack):
         parts = ec2.CfnLaunchTemplate
         rules = [self.network.groups[group.name].security_group_id]
         is_outside = group.subnets == OPEN
-        # Nobody may call in by it: that is for the rules to say.
+        # The address is for outgoing calls: the rules allow no incoming ones.
         address = parts.NetworkInterfaceProperty(
             device_index=0, associate_public_ip_address=True, groups=rules
         )
@@ -241,10 +241,10 @@ class MachinesStack(Stack):
         )
 
     def _scale(self, made: autoscaling.CfnAutoScalingGroup, group: MachineGroup) -> None:
-        """By each figure; AWS goes out if any asks for more, and in when all ask for fewer.
+        """Scale by each metric: out if any asks for more machines, in if all ask for fewer.
 
-        Target tracking goes out after 3 points above its target, and in after 15 below nine tenths
-        of it: out quickly, in slowly.
+        Target tracking scales out after 3 points above its target, and in after 15 points below
+        nine tenths of it: out quickly, in slowly.
         """
         parts = autoscaling.CfnScalingPolicy
         for metric, target in group.tracked.items():
@@ -285,8 +285,8 @@ class MachinesStack(Stack):
 
 
 def _roll(made: autoscaling.CfnAutoScalingGroup, group: MachineGroup) -> None:
-    """A new template replaces one machine after the other, each when the one before was ready."""
-    # One less than there may be, as AWS wants it; a plan has a zone's machines to spare.
+    """Let a new template replace machines one by one, each after the one before is ready."""
+    # AWS requires one less than the maximum; a plan has a zone's machines to spare.
     in_service = min(group.least, group.most - 1)
     if group.must_be_ready:
         made.cfn_options.creation_policy = CfnCreationPolicy(

@@ -1,8 +1,8 @@
 """Makes the network of a site: three zones, firewall rules, and a single open port.
 
-Gateways have no way to the internet at all, and reach AWS by endpoints. Workers have a NAT in
-their zone, as destinations want to know from which addresses they are called, or an address each,
-which is cheaper. Observe has a NAT, as its console signs people in at the site's own address.
+Gateways have no access to the internet, and reach AWS through endpoints. Workers have a NAT in
+their zone, so that destinations know the addresses that call them; or an address each, which is
+cheaper. Observe has a NAT, because its console signs people in at the site's own address.
 """
 
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ _PEERS = {
     "gateway": False,
     "workers": True,
     "observe": True,
-    # The balancer before observers.
+    # The balancer in front of the observers.
     "index": False,
     "kafka": False,
     "endpoints": False,
     "image": True,
 }
-# The services of AWS that machines without a way out call.
+# The AWS services that machines without internet access call.
 _ENDPOINTS = (
     "aps-workspaces",
     "autoscaling",
@@ -45,7 +45,7 @@ _ENDPOINTS = (
 
 
 def _flows(site: Site) -> Iterator[tuple[str, str, int, int]]:
-    """From whom to whom, and the first and last port."""
+    """Yield each allowed connection: source, target, first and last port."""
     metrics, workers = defaults.GATEWAY_METRICS_PORT, site.gateway_cores
     yield "balancer", "gateway", defaults.GATEWAY_PORT, defaults.GATEWAY_PORT
     yield "balancer", "gateway", metrics, metrics
@@ -74,7 +74,7 @@ class NetworkStack(Stack):
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(site.cidr),
             availability_zones=list(site.zones),
-            # Without workers, which have their own addresses, one NAT carries little traffic.
+            # If workers have their own addresses, one NAT suffices for the remaining traffic.
             nat_gateways=ZONE_COUNT if site.way_out == "nat" else 1,
             restrict_default_security_group=False,
             subnet_configuration=[
@@ -116,9 +116,9 @@ class NetworkStack(Stack):
                 self.groups[source], ec2.Port.tcp_range(first, last), f"from {source}"
             )
         balancer = self.groups["balancer"]
-        balancer.add_ingress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "whoever sends events")
-        # S3 has a gateway endpoint, which is a list of addresses and no peer; the image's builder
-        # and workers may call anybody anyway.
+        balancer.add_ingress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "senders of events")
+        # S3 has a gateway endpoint, which needs no security group. The image's builder and the
+        # workers may call any address anyway.
         for name in _ENDPOINTS:
             ec2.InterfaceVpcEndpoint(
                 self,
@@ -134,5 +134,5 @@ class NetworkStack(Stack):
             )
 
     def subnets(self, name: str) -> list[str]:
-        """The ids of a kind's subnets, one in each zone."""
+        """Return the ids of a kind's subnets, one in each zone."""
         return list(self.vpc.select_subnets(subnet_group_name=name).subnet_ids)

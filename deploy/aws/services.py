@@ -1,4 +1,4 @@
-"""Makes the settings of a site's services; no secret, because AWS keeps templates."""
+"""Makes the settings of a site's services; without secrets, because AWS stores templates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,17 +10,17 @@ from deploy.aws.site import Site
 from deploy.aws.topics import topic_variables
 from shared.runtime import defaults
 
-_ANY = "0.0.0.0"  # noqa: S104 - the machine's own group of rules says who reaches it
+_ANY = "0.0.0.0"  # noqa: S104 - the machine's security group limits who can reach it
 # The copies of tables: one folder for all processes of a machine.
 _TABLES = f"{DATA}/tables"
-# The balancer sees two refusals within this (fleet.py), after which it sends nobody.
+# The balancer sees two refusals in this time, and then sends no more requests (fleet.py).
 _DRAIN_NOTICE_S = 15
 _ENDPOINT = "https://{service}.{region}.amazonaws.com"
 
 
 @dataclass(frozen=True, slots=True)
 class MachineService:
-    """A service, and where a machine asks whether it is ready."""
+    """A service, and the port at which its machine checks whether it is ready."""
 
     name: str
     port: int
@@ -38,12 +38,13 @@ def services_of(site: Site, group: str) -> Sequence[MachineService]:
             cluster = (
                 {} if site.spark_master == "local" else {"HIFI_SPARK_MASTER": site.spark_master}
             )
-            # Both learn from each other what a destination can take. On a cluster its workers do.
+            # Delivery and the retrier share what they learn about destinations' capacity. On a
+            # cluster, its workers share it.
             flows = {} if cluster else {"FLOW_FOLDER": f"{DATA}/flows"}
             return (
                 _lanes("delivery", defaults.DELIVERY_METRICS_PORT, flows, cluster),
                 _lanes("retrier", defaults.RETRIER_METRICS_PORT, flows, {}),
-                # Without a pipeline it is a small process: Spark starts with the first one.
+                # Without a pipeline this process is small: Spark starts with the first pipeline.
                 _lanes(
                     "pipelines",
                     defaults.PIPELINES_METRICS_PORT,
@@ -78,7 +79,7 @@ def config_of(
         "resource": resource,
         "services": {
             service.name: {
-                # Its user of Kafka, and what else it is to know.
+                # Its Kafka user, and its other secrets.
                 "secrets": [secrets[name] for name in (service.name, *service.secrets)],
                 "env": {**topic_variables(site), **addresses, **service.env},
                 "ready": _pages(site, service, "readyz"),
@@ -95,7 +96,7 @@ def config_of(
 
 
 def prometheus(site: Site, workspace: str) -> Mapping[str, Any]:
-    """The agent that scrapes all machines and forwards their metrics; JSON is YAML."""
+    """Return the settings of the agent that scrapes all machines; JSON is valid YAML."""
     metrics = defaults.GATEWAY_METRICS_PORT
     ports = {
         "gateway": range(metrics, metrics + site.gateway_cores),
@@ -109,7 +110,7 @@ def prometheus(site: Site, workspace: str) -> Mapping[str, Any]:
     return {
         "global": {
             "scrape_interval": f"{SCRAPE_S}s",
-            # AWS keeps the samples of one of two replicas (its pages on high availability).
+            # AWS keeps the samples of one of two replicas (see its pages on high availability).
             "external_labels": {"cluster": site.named("hifi"), "__replica__": "INSTANCE"},
         },
         "scrape_configs": [
@@ -140,7 +141,7 @@ def _pages(site: Site, service: MachineService, path: str) -> list[str]:
 
 
 def _load(site: Site, group: str) -> Mapping[str, Any]:
-    """Return which load a machine publishes besides its waits, and for which group."""
+    """Return which load a machine publishes besides its disk waits, and for which group."""
     metrics = defaults.GATEWAY_METRICS_PORT
     ports: Sequence[int]
     what, whose, ports, sizes = {
@@ -200,7 +201,7 @@ def _observe(site: Site) -> MachineService:
         "METRICS_HOST": _ANY,
         "FOLDER": f"{DATA}/observe",
         "JARS_CACHE": JARS_CACHE,
-        # Reached through Session Manager, on loopback.
+        # The console is on loopback: people reach it through Session Manager.
         "CONSOLE_GATEWAY": f"https://{site.domain}",
     }
     return MachineService(

@@ -1,4 +1,4 @@
-"""Reads a site on AWS: a TOML file, with sizes as `hifi plan --output toml` writes them."""
+"""Reads a site on AWS: a TOML file, with the sizes that `hifi plan --output toml` writes."""
 
 import ipaddress
 import re
@@ -13,9 +13,8 @@ from shared.scale.scale_error import ScaleError
 from shared.scale.site_file import SiteSizes, read_sizes
 
 ZONE_COUNT = 3
-# MSK's names for a release of Kafka: its page on KRaft says how to ask for Standard without
-# ZooKeeper, and the CDK's own list (KafkaVersion) has the name. `aws kafka list-kafka-versions`
-# lists those available.
+# MSK's names for a release of Kafka: `.kraft` means Standard without ZooKeeper (MSK's page on
+# KRaft, and the CDK's KafkaVersion). `aws kafka list-kafka-versions` lists the available ones.
 _KAFKA_VERSIONS = {"express": "3.9.x", "standard": "3.9.x.kraft"}
 
 
@@ -23,28 +22,28 @@ _KAFKA_VERSIONS = {"express": "3.9.x", "standard": "3.9.x.kraft"}
 class Site:
     """All settings of the stacks. The first part is [site] of the file."""
 
-    # Everything is called after it.
+    # The prefix of all names.
     name: str
     region: str
     zones: tuple[str, ...]
-    # Where people and programs send to, and its certificate in ACM.
+    # The name that people and programs send to, and its certificate in ACM.
     domain: str
     certificate: str
-    # The image that machines start from, made by the image pipeline.
+    # The machines' image, which the image pipeline makes.
     image: str
-    # The tarball in the bucket of releases that the next image is made of.
+    # The tarball for the next image, in the bucket of releases.
     release: str
     # The address that alarms go to.
     email: str
     cidr: str = "10.40.0.0/16"
-    # The part of the machines above the least that AWS may take away at two minutes' notice.
+    # The share of the machines above the minimum that AWS may take away at two minutes' notice.
     spot_share: float = 0.5
     observers: int = 1
     observe_instance: str = "c7g.xlarge"
     # The end-to-end p95 above which the scaling was wrong.
     lag_target_s: float = 5.0
-    # How workers reach destinations: from three addresses that stay, which costs for each byte, or
-    # from one that each machine has for as long as it is there.
+    # How workers reach destinations: from three permanent addresses, which costs money for each
+    # byte, or from a temporary address of each machine.
     way_out: str = "nat"
     spark_master: str = "local"
     kafka_version: str = ""
@@ -97,16 +96,16 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def read_site(name: str, text: str) -> Site:
-    """The site in a file called `name`; ScaleError names its error in a sentence."""
+    """Read the site from a file called `name`; ScaleError describes an error in one sentence."""
     sizes = read_sizes(name, text, beside="site")
     values = tomllib.loads(text).get("site")
     if not isinstance(values, dict):
         raise ScaleError(f"{name} has no table [site]: docs/aws.md shows one.")
     for key in values.keys() - _OF_FILE.keys():
-        raise ScaleError(f"{name}: [site] knows no {key!r}.")
+        raise ScaleError(f"{name}: [site] has no setting {key!r}.")
     for key, field in _OF_FILE.items():
         if key not in values and field.default is MISSING:
-            raise ScaleError(f"{name}: [site] must say {key}.")
+            raise ScaleError(f"{name}: [site] must have {key}.")
         if key in values:
             _check(name, key, values[key], field.type)
     values["zones"] = tuple(values["zones"])
@@ -118,7 +117,8 @@ def read_site(name: str, text: str) -> Site:
     broker = brokers.get(sizes.kafka.broker)
     if broker is None or broker.kind != sizes.kafka.kind:
         raise ScaleError(
-            f"{name}: {sizes.kafka.broker!r} is no {sizes.kafka.kind} broker of the price file."
+            f"{name}: {sizes.kafka.broker!r} is not among the {sizes.kafka.kind} brokers of the"
+            " price file."
         )
     cores = catalogue.instance(sizes.gateway.instance).cores
     return Site(**values, sizes=sizes, gateway_cores=cores, broker=broker)
@@ -141,16 +141,16 @@ def _check_sizes(name: str, sizes: SiteSizes) -> None:
     if sizes.kafka.broker_count < ZONE_COUNT or sizes.kafka.broker_count % ZONE_COUNT:
         raise ScaleError(
             f"{name}: broker_count is {sizes.kafka.broker_count}, and must be a multiple of"
-            f" {ZONE_COUNT}, as many in each zone."
+            f" {ZONE_COUNT}, with as many in each zone."
         )
     if (sizes.kafka.kind == "express") == bool(sizes.kafka.disk_gb):
-        raise ScaleError(f"{name}: disk_gb is for standard brokers, and they need it.")
+        raise ScaleError(f"{name}: standard brokers need disk_gb, and express brokers have none.")
     for group in ("gateway", "delivery"):
         each = getattr(sizes, group)
         if not 0 < each.count_min <= each.count_max:
             raise ScaleError(
                 f"{name}: [{group}] has from {each.count_min} to {each.count_max} machines, which"
-                " is no range."
+                " is not a range."
             )
         if not (each.rating > 0 and 0 < each.use < 1):
             raise ScaleError(f"{name}: [{group}] needs a rating above 0 and a use between 0 and 1.")

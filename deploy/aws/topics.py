@@ -1,12 +1,12 @@
-"""Says how a site's topics are set up, as far as MSK lets one set them."""
+"""Lists the topic settings of a site, without those that MSK does not accept."""
 
 from deploy.aws.site import Site
 from shared.event.topic_safety import IN_SYNC_MIN
 from shared.event.topics import TopicSpec, fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
 
-# The topic settings that Express accepts (MSK's page on the configuration of Express brokers); it
-# refuses any other.
+# The topic settings that Express accepts (MSK's page on the configuration of Express brokers). It
+# refuses all others.
 EXPRESS_TOPIC_KEYS = frozenset(
     {
         "cleanup.policy",
@@ -26,7 +26,7 @@ COPIES, SYNCED_MIN = 3, 2
 
 
 def topic_specs() -> tuple[TopicSpec, ...]:
-    """Every kind of topic there is, with one stream's."""
+    """Return one spec for every kind of topic, including one stream's."""
     return (*fixed_specs([tier.name for tier in RetrySchedule().tiers]), stream_spec("any"))
 
 

@@ -1,4 +1,4 @@
-"""Makes the monitoring of a site: alert rules in a Prometheus of AWS, alarms, a dashboard."""
+"""Makes the monitoring of a site: alert rules in AWS's Prometheus, alarms, a dashboard."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ from deploy.aws.site import Site
 # The alarm's share of a broker's sustained rate (docs/sizing.md plans up to 75 %).
 _BROKER_USE_MAX = 0.8
 _DISK_USE_MAX_PERCENT = 70
-# A machine that waits for its disk for a fifth of the time is slow, and its processors are idle.
+# A machine that waits for its disk a fifth of the time is slow, though its processors are idle.
 _DISK_WAIT_MAX_PERCENT = 20
-# A service that is late while its processors are half idle waits for something else: a lock, a
-# disk, a slow destination. More machines do not help then.
+# A late service with half idle processors waits for something else: a lock, a disk, a slow
+# destination. More machines do not help then.
 _IDLE_BELOW_PERCENT = 50
 _SLOW_S = 1.0
 _MB = 1_000_000
@@ -34,7 +34,7 @@ _WIDTH = 24 // _METRICS_A_ROW
 
 @dataclass(frozen=True, slots=True)
 class MetricAlarm:
-    """One metric of CloudWatch, when it is too much, and for how long before somebody hears."""
+    """An alarm on a CloudWatch metric: its limit, and how long it must be exceeded."""
 
     what: str
     namespace: str
@@ -44,14 +44,14 @@ class MetricAlarm:
     statistic: str = "Maximum"
     period_s: int = 60
     points: int = 3
-    # A metric that stops is an alarm as well, where silence means that nobody scales.
+    # False: missing data raises the alarm too, because then nothing scales.
     may_be_silent: bool = True
-    # A group: it is too much only while that one's processors are idle.
+    # Set: the alarm needs idle processors in this group too.
     idle_group: str | None = None
 
     @property
     def limit_shown(self) -> float:
-        """The limit of the drawn figure: 0 for two metrics, which together give 1 if both hold."""
+        """The limit of the drawn figure: 0 for a combination, which is 1 if both parts hold."""
         return self.limit if self.idle_group is None else 0
 
     def seen(self) -> cloudwatch.IMetric:
@@ -79,7 +79,7 @@ class MetricAlarm:
 
 
 def of_kafka(site: Site) -> Iterator[MetricAlarm]:
-    """The brokers', each by itself."""
+    """Yield Kafka's alarms, most of them for each broker."""
     brokers = range(1, site.sizes.kafka.broker_count + 1)
     cluster = {"Cluster Name": site.named("kafka")}
     yield MetricAlarm("no leader", "AWS/Kafka", "OfflinePartitionsCount", cluster, 0)
@@ -97,7 +97,7 @@ def of_kafka(site: Site) -> Iterator[MetricAlarm]:
 
 
 def of_fleet(site: Site, balancer: str, targets: str) -> Iterator[MetricAlarm]:
-    """The machines', the balancer's, and whether the scaling was right."""
+    """Yield the alarms of machines, of the balancer, and of the scaling."""
     front = {"LoadBalancer": balancer}
     yield MetricAlarm(
         "the balancer answers 5xx itself",
@@ -134,7 +134,7 @@ def of_fleet(site: Site, balancer: str, targets: str) -> Iterator[MetricAlarm]:
 
 
 def _of_waits(site: Site, front: Mapping[str, str]) -> Iterator[MetricAlarm]:
-    """Draw waits for locks and disks, which processor time hides."""
+    """Yield alarms for waits for locks and disks, which processor time does not show."""
     for group in ("gateway", "workers", "observe"):
         where = {"Group": site.named(group)}
         what = f"{group} waits for its disk"
@@ -198,7 +198,7 @@ class WatchStack(Stack):
         alarms_and_dashboard(self, site.named("kafka"), self.topic, list(of_kafka(site)))
 
     def _alertmanager(self, site: Site) -> Mapping[str, object]:
-        """Return those of Alertmanager's settings that AWS accepts; JSON is YAML."""
+        """Return the Alertmanager settings that AWS accepts; JSON is valid YAML."""
         receivers = [
             {
                 "name": severity,
@@ -221,7 +221,7 @@ class WatchStack(Stack):
                 for one in receivers
             ],
         }
-        # Notes only tell, and wake nobody: Grafana shows them.
+        # Notes are not sent to anybody: Grafana shows them.
         config = {"route": route, "receivers": [{"name": "quiet"}, *receivers]}
         return {"alertmanager_config": json.dumps(config)}
 
@@ -229,7 +229,7 @@ class WatchStack(Stack):
 def alarms_and_dashboard(
     scope: Construct, name: str, topic: sns.ITopic, watched: Sequence[MetricAlarm]
 ) -> None:
-    """An alarm of each metric that goes to `topic`, and a page with all of them."""
+    """Make an alarm for each metric, which notifies `topic`, and a dashboard with all of them."""
     board = cloudwatch.Dashboard(scope, "Dashboard", dashboard_name=name)
     row: list[cloudwatch.IWidget] = []
     for each in watched:

@@ -7,9 +7,9 @@ from shared.runtime.setup_error import OperatorError
 
 
 def main() -> None:
-    """Run a subcommand; one sentence when something outside the code is wrong."""
+    """Run a subcommand; print one sentence if something outside the code is wrong."""
     try:
-        # Here, because it takes a moment, in which Ctrl-C must not end in a traceback.
+        # The import takes a moment, in which Ctrl-C must not end in a traceback.
         from deploy.cli.commands import app  # noqa: PLC0415
 
         app()

@@ -21,7 +21,7 @@ from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import SetupError
 
-# The sampler makes new books every second, and skips some when it has much to read.
+# The sampler makes new books every second, but less often when it has much to read.
 _AGE_MS_MAX = 5_000
 
 
@@ -30,7 +30,7 @@ class NoBooksError(Exception):
 
 
 def observed_books(kafka: str, *, port: int) -> BooksPage:
-    """Return the counts that observe on this machine has anyway, at no cost."""
+    """Return the counts that observe on this machine already has."""
     try:
         page = BooksPage.from_json(answer_of(f"http://{HOST}:{port}{BOOKS_PATH}"))
     except ValueError as error:
@@ -46,7 +46,7 @@ def observed_books(kafka: str, *, port: int) -> BooksPage:
 
 
 def read(kafka: str, observe_metrics_port: int) -> tuple[BooksPage, str]:
-    """The books, and why observe's did not do; empty if they did."""
+    """Return the books, and why they are not observe's; empty if they are."""
     return asyncio.run(_read(kafka, observe_metrics_port))
 
 
@@ -54,8 +54,8 @@ async def _read(kafka: str, observe_metrics_port: int) -> tuple[BooksPage, str]:
     async with topic_admin(kafka) as admin:
         if not {CONFIG, RECEIPTS} <= await admin.names():
             raise SetupError(
-                f"The Kafka at {kafka} has no topics of Hifi: start `hifi up`,"
-                " or name another with --kafka HOST:PORT."
+                f"The Kafka at {kafka} has none of Hifi's topics: start `hifi up`,"
+                " or name another Kafka with --kafka HOST:PORT."
             )
     try:
         return observed_books(kafka, port=observe_metrics_port), ""
@@ -64,7 +64,7 @@ async def _read(kafka: str, observe_metrics_port: int) -> tuple[BooksPage, str]:
 
 
 async def counted_books(kafka: str, configuration: Configuration) -> BooksPage:
-    """Read every receipt that Kafka has: some 10 s for a million."""
+    """Count the books from every receipt in Kafka: some 10 s for a million receipts."""
     streams = sorted(configuration.streams)
     rows = []
     async with open_books(kafka, lambda: configuration) as books:

@@ -1,4 +1,4 @@
-"""Lists the subcommands of `hifi`; the code of one is loaded when it is asked for."""
+"""Lists the subcommands of `hifi`; the code of each is loaded only when it runs."""
 
 import os
 from collections.abc import Mapping
@@ -28,10 +28,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "topics": (
             "deploy.cli.topics:topics",
-            (
-                "Make the topics that Hifi needs and that are missing, as HIFI_KAFKA_*"
-                " says (docs/kafka.md)."
-            ),
+            "Create Hifi's missing topics with the settings in HIFI_KAFKA_* (docs/kafka.md).",
         ),
         "gateway": (
             "deploy.cli.gateway:gateway",
@@ -39,7 +36,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "status": (
             "deploy.cli.status:status",
-            "Show which services are up, how each destination is, and what became of every event.",
+            "Show which services are up, the state of each destination, and every event's outcome.",
         ),
         "top": (
             "deploy.cli.top:top",
@@ -53,7 +50,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "events": (
             "deploy.cli.events.stream_events:app",
-            "Events of a stream, by the gateway: list, get, resend, tail.",
+            "Events of a stream, through the gateway: list, get, resend, tail.",
         ),
         "listen": (
             "deploy.cli.events.listen:listen",
@@ -74,7 +71,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "replays": (
             "deploy.cli.control.replays:app",
-            "Replays by the gateway: create, list, get, cancel.",
+            "Replays through the gateway: create, list, get, cancel.",
         ),
         "restore": (
             "deploy.cli.archive.restore:restore_",
@@ -87,8 +84,8 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "reconcile": (
             "deploy.cli.events.reconcile:reconcile",
             (
-                "Compare a file of events with what Hifi has, and with --replay send"
-                " just the difference."
+                "Compare a file of events with those in Hifi, and with --replay send"
+                " only the missing ones."
             ),
         ),
     },
@@ -102,7 +99,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "delete": (
             "deploy.cli.applying.apply:delete",
-            "Remove the objects that files name, last ones first. Only the names in them count.",
+            "Remove the objects that files name, last ones first. Other settings are ignored.",
         ),
         "export": (
             "deploy.cli.applying.export:export",
@@ -131,7 +128,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "archive": ("deploy.cli.archive.archives:app", "Archives: put, verify, seal."),
         "profiles": (
             "deploy.cli.control.profiles:app",
-            "Saved addresses of a Hifi: put, list, get, use, delete.",
+            "Saved addresses and keys of gateways: put, list, get, use, delete.",
         ),
         "keys": (
             "deploy.cli.control.keys:app",
@@ -147,38 +144,38 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "changes": ("deploy.cli.control.changes:app", "The record of changes: list."),
     },
-    "How much it takes": {
+    "Capacity": {
         "rate": (
             "deploy.cli.scale.rate:rate",
-            "Rate a Hifi: the most events a second at which it keeps its promises.",
+            "Measure the most events per second at which a Hifi keeps its promises.",
         ),
         "soak": (
             "deploy.cli.scale.soak:soak",
             (
-                "Soak-test a separate Hifi: days of traffic, faults throughout,"
-                " and where each event went."
+                "Soak-test a separate Hifi: days of traffic with faults, and an account"
+                " of every event."
             ),
         ),
         "plan": (
             "deploy.cli.scale.plan:plan",
-            "Plan the AWS resources for some traffic: which of them is the limit, and the cost.",
+            "Plan the AWS resources for your traffic: their sizes, the bottleneck and the cost.",
         ),
         "size": (
             "deploy.cli.scale.size:size",
-            ("Show how much Hifi's topics keep, how much they will keep, and when a disk is full."),
+            "Show how much Hifi's topics store now and later, and when a disk will be full.",
         ),
         "simulate": (
             "deploy.cli.scale.simulate:simulate_",
-            "Let policies follow a day of traffic, and compare what became of it.",
+            "Simulate a day of traffic under several scaling policies, and compare the results.",
         ),
     },
 }
 
-# Words of earlier days, which go on and stand in no list.
-_OLD_WORDS = {"tail": ("deploy.cli.events.stream_events:tail", "As `hifi events tail`.")}
+# Old names of commands: they still work, and no list shows them.
+_OLD_WORDS = {"tail": ("deploy.cli.events.stream_events:tail", "Alias of `hifi events tail`.")}
 
 
-# They ask a gateway and log nothing; what logs are set up with takes as long to load as the rest.
+# These only ask a gateway and log nothing: setting up logs would double the time to start.
 OVER_HTTP = frozenset(
     {
         *("send", "events", "listen", "test", "receipt", "dead", "apply", "delete", "export"),
@@ -192,26 +189,26 @@ OVER_HTTP = frozenset(
             "keys",
             "tenants",
         ),
-        # It sets them up itself where it reads Kafka.
+        # `status` sets up logs itself when it reads Kafka.
         *("changes", "status"),
     }
 )
 
 
 class _NotLoaded(TyperCommand):
-    """A command of which only what `hifi --help` says of it is known."""
+    """A command whose code is not loaded; only its line in `hifi --help` is known."""
 
     def __init__(self, name: str, place: str, summary: str, *, panel: str | None) -> None:
         super().__init__(name, help=summary, rich_help_panel=panel, hidden=panel is None)
         self._place = place
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        """From here on the command itself does all, with the defaults of the profile."""
+        """Load the command, and make its context with the profile's defaults."""
         command = self.loaded()
-        # But for `pipelines check`, in which Spark runs.
+        # `pipelines check` runs Spark, which logs.
         if self.name not in OVER_HTTP or args[:1] == ["check"]:
             set_up_logs()
-        # None while a shell asks for completions; and a profile is not made of another.
+        # `obj` is None while a shell asks for completions; `profiles` takes nothing from a profile.
         is_of_a_hifi = parent.obj is not None and info_name != "profiles"
         defaults = parent.obj.defaults() if is_of_a_hifi else {}
         if isinstance(command, TyperGroup):
@@ -230,9 +227,9 @@ class _NotLoaded(TyperCommand):
 
 
 class _QuickReading:
-    """Reads texts, paths, numbers and choices, in the words of people; all else typer reads itself.
+    """Reads texts, paths, numbers and choices, with plain errors; typer itself reads the rest.
 
-    Its own way loads pydantic, also for an option that nobody has named: half of the time to start.
+    Typer's reader loads pydantic even for options that are not given: half of the start-up time.
     """
 
     in_full = TyperOption.get_runtime_param
@@ -263,7 +260,7 @@ class _QuickReading:
             return self._number(value, wanted)
         if get_origin(wanted) is Literal:
             if value not in get_args(wanted):
-                raise ValueError(f"{value!r} is none of {', '.join(map(str, get_args(wanted)))}")
+                raise ValueError(f"{value!r} is not one of {', '.join(map(str, get_args(wanted)))}")
             return value
         raise NotImplementedError
 
@@ -290,7 +287,7 @@ TyperOption.get_runtime_param = _reads_quickly  # type: ignore[assignment, metho
 
 
 class HifiGroup(TyperGroup):
-    """Reports an error in a variable in one sentence, as the services do."""
+    """Reports a wrong environment variable in one sentence, as the services do."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -324,19 +321,19 @@ app = typer.Typer(
 
 
 def set_up_logs() -> None:
-    # It takes as long to load as all that `hifi --help` needs.
+    # These take as long to load as everything that `hifi --help` needs.
     import logging  # noqa: PLC0415
 
     from shared.runtime.logs import configure_logs  # noqa: PLC0415
 
     configure_logs(service="hifi", level="warning")
-    # We say in one sentence what the client logs at length about a broker that is away.
+    # The client logs pages about an unreachable broker; our error says it in one sentence.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        from importlib.metadata import version  # noqa: PLC0415 - for this alone
+        from importlib.metadata import version  # noqa: PLC0415 - only --version needs it
 
         out.print(f"hifi {version('hifi-streams')}")
         raise typer.Exit
@@ -354,7 +351,7 @@ def _hifi(
     ] = None,
     profiles: Annotated[
         Path | None,
-        typer.Option("--profiles", envvar="HIFI_PROFILES", help="Their file, unless at home."),
+        typer.Option("--profiles", envvar="HIFI_PROFILES", help="The file with the profiles."),
     ] = None,
     _version: Annotated[
         bool,

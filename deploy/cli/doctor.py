@@ -54,7 +54,7 @@ from shared.runtime.setup_error import OperatorError, SetupError
 
 _ELR = "eligible.leader.replicas.version"
 _STYLES = {"good": "green", "note": "yellow", "unsafe": "bold red"}
-# From this share of its limit on somebody should look at a pipeline's state.
+# A pipeline whose state is above this share of its limit needs attention.
 _NEARLY = 0.8
 _GRADE_WIDTH = max(map(len, _STYLES)) + 2
 
@@ -67,7 +67,7 @@ def doctor(
         typer.Option(
             envvar="HIFI_KAFKA",
             metavar="HOST:PORT",
-            help="Look at this Kafka, which must answer; else at that of `hifi up`, if it runs.",
+            help="Check this Kafka, which must answer. Default: that of `hifi up`, if it runs.",
         ),
     ] = None,
     as_json: options.AsJson = False,
@@ -85,7 +85,7 @@ def doctor(
     if kafka is None:
         findings += _ports_and_kafka(settings, topics)
     else:
-        # Another Kafka than that of `hifi up`: this machine's ports are not its matter.
+        # This Kafka is not the one of `hifi up`, so this machine's ports do not matter.
         findings += _kafka(kafka, topics.copies, topics, subject=f"kafka {kafka}")
     if as_json:
         print_json(
@@ -117,7 +117,7 @@ def _machine(settings: StackSettings) -> Iterator[TopicFinding]:
 
 
 def _disk(folder: Path) -> TopicFinding:
-    """The folder, or where it would be made."""
+    """Check the disk of the folder, or of its nearest parent if it does not exist yet."""
     there = next(place for place in (folder, *folder.parents) if place.is_dir())
     if not os.access(there, os.W_OK):
         mend = "choose another folder with --data, or change its owner"
@@ -162,21 +162,19 @@ async def pipeline_states(address: str) -> PipelineStates:
 
 
 def examine_pipeline(pipeline: Pipeline, state: PipelineState | None) -> TopicFinding:
-    """Whether its document is one that runs."""
+    """Return a finding: whether the pipeline's document runs, and how full its state is."""
     subject = f"pipeline {pipeline.name}"
     if state is None or state.fingerprint != pipeline.fingerprint:
-        mend = "start the pipelines process, if none runs: it judges it within seconds"
-        return TopicFinding(subject, "note", "nobody has judged its document yet", mend)
+        mend = "start the pipelines process if none runs: it judges the document within seconds"
+        return TopicFinding(subject, "note", "its document is not judged yet", mend)
     if state.standing == "refused":
         where = f" at {state.pointer}" if state.pointer else ""
         says = harmless(f"refused{where}: {state.why}")
-        return TopicFinding(subject, "note", says, "put a document that is right, or delete it")
+        return TopicFinding(subject, "note", says, "put a correct document, or delete it")
     most = WINDOWS_KEPT_MAX if pipeline.window else KEYS_KEPT_MAX
     if state.kept is not None and state.kept > _NEARLY * most:
-        says = (
-            f"it keeps {state.kept:,} of {most:,} windows or keys; beyond, events are dead letters"
-        )
-        mend = "count by less, or for shorter, or in pipelines of their own"
+        says = f"keeps {state.kept:,} of at most {most:,} windows or keys; more become dead letters"
+        mend = "count by fewer fields, in shorter windows, or in several pipelines"
         return TopicFinding(subject, "note", says, mend)
     kept = "" if state.kept is None else f", and keeps {state.kept:,} windows or keys"
     return TopicFinding(subject, "good", state.standing + kept)
@@ -185,7 +183,7 @@ def examine_pipeline(pipeline: Pipeline, state: PipelineState | None) -> TopicFi
 def _kafka(
     address: str, copies: Copies, topics: TopicSettings, *, subject: str
 ) -> list[TopicFinding]:
-    """That it answers, then what it is like."""
+    """Return whether Kafka answers, and findings about its settings and topics."""
     try:
         return asyncio.run(_ask(address, copies, topics, subject=subject))
     except OperatorError as error:
@@ -230,7 +228,7 @@ async def _ask(
 
 
 def _finding(subject: str, error: OperatorError, *, mark: str) -> TopicFinding:
-    """Such an error says first what is wrong, and after its last mark what to do."""
+    """Split the error's text at its last mark, into what is wrong and what to do."""
     says, _, mend = str(error).rpartition(mark)
     return TopicFinding(subject, "unsafe", says, mend.removesuffix("."))
 
@@ -249,7 +247,7 @@ def _print(findings: list[TopicFinding]) -> None:
     out.print()
     unsafe, notes = grades.count("unsafe"), grades.count("note")
     out.print(
-        f"{len(findings)} looked at: {unsafe or 'none'} unsafe,"
+        f"{len(findings)} checked: {unsafe or 'none'} unsafe,"
         f" {notes} note{'' if notes == 1 else 's'}.",
         style=_STYLES["unsafe" if unsafe else "good"],
     )

@@ -11,14 +11,15 @@ from deploy.cli.signals import on_signals
 
 def gateway(
     workers: Annotated[
-        int, typer.Option(envvar="HIFI_GATEWAY_WORKERS", help="Processes on one port.", min=1)
+        int, typer.Option(envvar="HIFI_GATEWAY_WORKERS", help="Worker processes.", min=1)
     ] = 1,
 ) -> None:
     """Run the gateway with several workers; HIFI_GATEWAY_... are its settings.
 
-    Each worker shows probes and metrics on a port of its own: the metrics port, and those after it.
+    All workers share one port for events. Each serves probes and metrics on its own port: the
+    metrics port, and those after it.
     """
-    # Half a second that no other command should take.
+    # These imports take half a second, which no other command should spend.
     from deploy.cli.gateway_crew import run  # noqa: PLC0415
     from gateway.settings import Settings  # noqa: PLC0415
     from shared.runtime.settings import read_settings  # noqa: PLC0415

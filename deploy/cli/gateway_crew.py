@@ -1,8 +1,8 @@
 """Runs gateway workers on one port, in the foreground, and keeps them alive.
 
-The port is bound here and inherited by every worker, so any free worker accepts a waiting
-connection, which outlives any single worker. Workers are forks of this process, which has imported
-everything and started no thread: a new one serves after a tenth of a second.
+The port is bound here and inherited by every worker. So a waiting connection outlives any single
+worker, and any free one accepts it. Workers are forks of this process, which has imported
+everything and started no thread: a new worker serves after a tenth of a second.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from shared.runtime.setup_error import OperatorError, SetupError
 
 log = structlog.get_logger()
 
-# A worker that is killed is started again after this; one that ends by itself waits twice as long
-# each time, as it must not spin.
+# Delay before a killed worker is restarted. For one that ends by itself the delay doubles each
+# time, so that it does not spin.
 _RESTART_S, _RESTART_S_MAX = 0.1, 10.0
-# How a worker ends that says why itself, and how one that met a fault of ours.
+# Exit codes of a worker: it has printed why it cannot run, or it met a bug.
 _COULD_NOT, _FAULT = 1, 70
-# How often the workers are looked at.
+# Time between two checks of the workers.
 _LOOK_S = 0.05
 _PR_SET_PDEATHSIG = 1
 
@@ -58,7 +58,7 @@ def run(settings: Settings, workers: int, *, stop: threading.Event) -> None:
                 for worker in crew:
                     worker.look_after()
         finally:
-            # Workers hold theirs while they accept. A later connection would wait in vain.
+            # Workers keep their own copy while they accept. Nobody would accept on this one.
             front.close()
             _end(crew, timeout_s=2 * settings.drain_notice_s + settings.drain_s + 10)
 
@@ -81,7 +81,7 @@ class _GatewayWorker:
         self.start_count += 1
 
     def look_after(self) -> None:
-        """Start it again if it has died; SetupError when it could not start at all."""
+        """Restart the worker if it has died; raise SetupError if its first start failed."""
         if self.pid is None:
             if time.monotonic() >= self.due_at_s:
                 self.start()
@@ -90,15 +90,15 @@ class _GatewayWorker:
         if status is None:
             return
         if status == _COULD_NOT and self.start_count == 1:
-            # It has said why: a port, a setting, no Kafka. Another would say the same. Later on it
-            # is something that passes, and the others serve meanwhile.
-            raise SetupError(f"gateway worker {self.nth} could not go on: its reason stands above.")
+            # It has printed why: a port, a setting, no Kafka. Another worker would fail the same
+            # way. A later failure is temporary, and the other workers serve meanwhile.
+            raise SetupError(f"gateway worker {self.nth} failed: its reason is printed above.")
         talk.print(f"gateway worker {self.nth} ended ({status}) and is started again")
         self.wait_s = min(2 * self.wait_s, _RESTART_S_MAX) if status > 0 else _RESTART_S
         self.due_at_s = time.monotonic() + self.wait_s
 
     def ended(self) -> int | None:
-        """The exit code once it has ended, minus the signal's number if one ended it."""
+        """Return the exit code if it has ended; minus the signal's number if one ended it."""
         assert self.pid is not None, "only a started worker can end"
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid == 0:
@@ -112,7 +112,7 @@ def _be_worker(settings: Settings, supervisor: int) -> NoReturn:
     status = _FAULT
     try:
         if sys.platform == "linux":
-            # Without a supervisor nothing would stop us, and it may already be gone.
+            # Without a supervisor nothing would stop this worker. It may already be gone.
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != supervisor:
                 os._exit(0)
@@ -125,11 +125,11 @@ def _be_worker(settings: Settings, supervisor: int) -> NoReturn:
         sys.stderr.write(f"hifi gateway: {error}\n")
         sys.stderr.flush()
     except Exception:
-        # Nobody above us would say it.
+        # No caller would report it.
         log.exception("gateway.failed")
         sys.stdout.flush()
     finally:
-        # Not through the supervisor's own cleaning up.
+        # Skip the clean-up code inherited from the supervisor.
         os._exit(status)
 
 

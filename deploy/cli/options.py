@@ -1,6 +1,6 @@
 """Makes the options that several subcommands share: one name, one default, one variable each.
 
-The defaults are those of `hifi up`, so that on one machine nothing need be given.
+The defaults are those of `hifi up`, so on one machine no option is needed.
 """
 
 import inspect
@@ -27,7 +27,7 @@ Maker = Callable[..., Any]
 _STACK = {setting.name: setting for setting in fields(StackSettings) if "help" in setting.metadata}
 # The ports and places of the embedded stack; only `up` also sets the size of each part.
 PLACES = ("folder", "brokers", *PORTS)
-# Where the services say how they are. Kafka and the gateway have options of their own.
+# Ports where the services report their health. Kafka and the gateway have separate options.
 HEALTH_PORTS = tuple(name for name in PORTS if name not in {"kafka_port", "gateway_port"})
 
 # A span of time as people write it: 90s, 15m, 36h, 7d.
@@ -48,16 +48,18 @@ Console = Annotated[
     str, typer.Option("--console", envvar="HIFI_CONSOLE", metavar="URL", help="The console.")
 ]
 # Options of commands that send or write a span of a stream again.
-StoredBefore = Annotated[str | None, typer.Option("--to", help="Stored before; as --from.")]
-Rate = Annotated[float | None, typer.Option("--rate", help="Events per second at most.", min=0.001)]
-RunId = Annotated[
-    str | None, typer.Option("--id", help="A name: the same again goes on, never twice.")
+StoredBefore = Annotated[
+    str | None, typer.Option("--to", help="Stored before this time; same form as --from.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")]
+Rate = Annotated[float | None, typer.Option("--rate", help="Maximum events per second.", min=0.001)]
+RunId = Annotated[
+    str | None, typer.Option("--id", help="A name for this run; the same name resumes it.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count the events.")]
 
 
 def _key_of_the_place(ctx: typer.Context, key: str | None) -> str | None:
-    """The key of a profile is for the places in it: another that is named does not get it."""
+    """Return the key; None if it is a profile's, and the address is not from that profile."""
     explicit = {"COMMANDLINE", "ENVIRONMENT"}
     if _source(ctx, "api_key") == "DEFAULT_MAP" and (
         explicit & {_source(ctx, "gateway"), _source(ctx, "console")}
@@ -67,7 +69,7 @@ def _key_of_the_place(ctx: typer.Context, key: str | None) -> str | None:
 
 
 def is_said(ctx: typer.Context, parameter: str) -> bool:
-    """Whether somebody has said it: as an option, a variable, or in a profile."""
+    """Return whether the value is given: as an option, in a variable, or in a profile."""
     return _source(ctx, parameter) not in {"", "DEFAULT"}
 
 
@@ -82,18 +84,18 @@ ApiKey = Annotated[
         "--api-key",
         envvar="HIFI_API_KEY",
         callback=_key_of_the_place,
-        help="For a gateway that asks for keys.",
+        help="Your API key, if the gateway requires one.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Data = Annotated[Path, typer.Option(envvar="HIFI_UP_DATA", help=_STACK["folder"].metadata["help"])]
 
 
 def made_of(**makers: Maker) -> Callable[[Command], Command]:
-    """Let a command take values that are made of options of their own.
+    """Let a command take parameters that are each built from several options.
 
-    `makers`: by the name of a parameter, what makes its value. In its place stand the options,
-    which are what the maker takes.
+    `makers`: for each such parameter, the function that builds its value. That function's
+    parameters become the command's options.
     """
     takes = {name: inspect.signature(make).parameters for name, make in makers.items()}
 
@@ -129,9 +131,9 @@ def control_command(
 ) -> Callable[[Command], Command]:
     """Add a command that asks the gateway: its `client` is made of --gateway and --api-key.
 
-    One that takes a `form` has --output and --json. `alias`: another name for it, which no list
-    shows. `create`, `update`: other names for one that PUTs. The first succeeds only if there is
-    no such object yet; the second changes only the given settings of an existing one.
+    A command with a `form` gets --output and --json. `alias`: a second name, which no list shows.
+    `create`, `update`: descriptions of two variants of a command that PUTs. `create` succeeds only
+    if there is no such object yet; `update` changes only the given settings of an existing one.
     """
 
     def add(command: Command) -> Command:
@@ -155,7 +157,7 @@ def control_command(
 
 
 def stack_settings(*names: str) -> Maker:
-    """Makes StackSettings of an option for each of these settings; of all, if none is named."""
+    """Return a maker of StackSettings, with an option for each of `names`; none means all."""
 
     def make(**given: Any) -> StackSettings:
         if "folder" in given:
@@ -176,7 +178,7 @@ def form(
 ) -> Form | None:
     """Return the requested form, if any."""
     if as_json and output not in {None, "json"}:
-        raise typer.BadParameter(f"it is {output}, and --json is given", param_hint="--output")
+        raise typer.BadParameter(f"{output} contradicts --json", param_hint="--output")
     return "json" if as_json else output
 
 
@@ -195,9 +197,7 @@ class _CreatingClient(ControlClient):
         except RefusedError as error:
             if error.status != HTTPStatus.PRECONDITION_FAILED:
                 raise
-            raise OperatorError(
-                f"There is one called {path[-1]!r} already: `put` changes it."
-            ) from error
+            raise OperatorError(f"{path[-1]!r} exists already: change it with `put`.") from error
 
 
 class _UpdatingClient(ControlClient):
@@ -236,5 +236,5 @@ def _parameter(setting: Field[Any]) -> inspect.Parameter:
 
 def _one_or_three(count: int) -> int:
     if count not in {1, 3}:
-        raise typer.BadParameter(f"{count}: 1 or 3 brokers can be run", param_hint="--brokers")
+        raise typer.BadParameter(f"{count}: only 1 or 3 brokers can run", param_hint="--brokers")
     return count

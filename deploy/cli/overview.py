@@ -1,4 +1,4 @@
-"""Asks the console what it shows, for `hifi top`, `status`, `destinations get`; its colours."""
+"""Reads the console's overview for `hifi top`, `status` and `destinations get`; has its colours."""
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -33,31 +33,31 @@ _VERDICTS = {
 
 
 class NotLetInError(UsageError):
-    """A key is missing or wrong: refused, as a gateway refuses it."""
+    """The console refused a missing or wrong key, as a gateway does."""
 
     exit_code = OperatorError.exit_code
 
 
 class ConsoleClient(HttpClient):
-    """The console at an address, as one caller."""
+    """Asks the console at an address, with one caller's key."""
 
     def __init__(self, console: str, api_key: str | None) -> None:
         super().__init__(console, timeout_s=_TIMEOUT_S)
         self._caller = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
 
     def overview(self) -> dict[str, Any]:
-        """The overview as it is now, of what the key may see."""
+        """Return the current overview, as far as the key may see it."""
         try:
             answer = self.ask("GET", "/api/overview", headers=self._caller)
         except NoHttpAnswerError as error:
             raise NoAnswerError(
                 f"No console answers at {self.url} ({error}):"
-                " start one with `hifi up`, or name another with --console URL."
+                " start one with `hifi up`, or name another console with --console URL."
             ) from error
         if answer.status == HTTPStatus.UNAUTHORIZED:
             raise NotLetInError(
-                f"The console at {self.url} asks for a key that it knows:"
-                " name one with --api-key or HIFI_API_KEY."
+                f"The console at {self.url} requires a valid key:"
+                " give one with --api-key or HIFI_API_KEY."
             )
         try:
             overview: dict[str, Any] = answer.json()
@@ -65,21 +65,21 @@ class ConsoleClient(HttpClient):
             overview = {}
         if not answer.is_success or "streams" not in overview:
             raise UsageError(
-                f"The server at {self.url} is no console of Hifi (it answered {answer.status}):"
-                " name it with --console URL."
+                f"The server at {self.url} is not a Hifi console (it answered {answer.status}):"
+                " name the console with --console URL."
             )
         return overview
 
 
 def read_books(console: str, api_key: str | None) -> BooksPage:
-    """The books of what the key may see, as the console has them."""
+    """Return the console's books, as far as the key may see them."""
     with ConsoleClient(console, api_key) as client:
         shown = client.overview()
     try:
         overview = msgspec.convert(shown, Overview)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"The console at {console} belongs to another release ({error}): `hifi top` shows it."
+            f"The console at {console} runs another release ({error}): use `hifi top` instead."
         ) from error
     return books_page(overview, kafka="")
 
@@ -95,7 +95,7 @@ def read_view(client: ConsoleClient, stream: str, name: str) -> DestinationView 
 
 
 def verdict_text(word: str) -> "Text":
-    """A verdict in its colour, also with blanks around it."""
-    from rich.text import Text  # noqa: PLC0415 - not before anything is asked
+    """Return a verdict in its colour; it may have blanks around it."""
+    from rich.text import Text  # noqa: PLC0415 - loaded only when something is shown
 
     return Text(word, style=_VERDICTS[StreamVerdict(word.strip())])

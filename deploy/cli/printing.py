@@ -1,6 +1,6 @@
-"""Prints for commands: data to standard output, talk to standard error, nothing as markup.
+"""Prints for commands: data to standard output, messages to standard error, nothing as markup.
 
-Text from events is never trusted: no markup, and no control character reaches a terminal.
+Text from events is never trusted: neither markup nor a control character reaches a terminal.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Cell: TypeAlias = "str | Text"
-# The form of a command's output: for people, for programs, or only names for a next command.
+# The form of a command's output: for people, for programs, or only names for the next command.
 Form = Literal["table", "json", "yaml", "name"]
 
-# A line stays a line; --json shows everything.
+# Longer values are cut, so that a row fits a line; --json shows everything.
 _VALUE_CHARS_MAX = 2_000
 
 
 class LazyConsole:
-    """A console that is loaded when it has something to print, not before."""
+    """A console that is loaded only when it has something to print."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         self._stderr = stderr
@@ -52,7 +52,7 @@ class LazyConsole:
         self.console.print(*things, **how)
 
     def out(self, text: str) -> None:
-        """As it is, however long a line gets."""
+        """Print the text unchanged; long lines are not wrapped."""
         self.console.out(text, highlight=False)
 
 
@@ -64,15 +64,15 @@ def print_json(thing: Any) -> None:
 
 
 def yaml_text(thing: Any) -> str:
-    """As YAML that `hifi apply` reads as it was written."""
-    import yaml  # noqa: PLC0415 - only who asks for it waits until it is loaded
+    """Return it as YAML, from which `hifi apply` reads the same values."""
+    import yaml  # noqa: PLC0415 - loaded only for YAML output
 
     plain = json.loads(json.dumps(thing))
     return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100))
 
 
 def print_data(form: Form | None, thing: Any) -> None:
-    """For programs: YAML if that was asked for, else JSON."""
+    """Print it for programs: as YAML if requested, else as JSON."""
     if form == "yaml":
         out.out(yaml_text(thing).rstrip("\n"))
     else:
@@ -99,7 +99,7 @@ def print_list(
 
 
 def print_one(form: Form | None, thing: Mapping[str, Any], *, name: str) -> None:
-    """One thing; as JSON, unless another form was asked for. A table has a line of each setting."""
+    """Print one object, as JSON unless another form was requested; a table has a line a setting."""
     if form == "name":
         out.print(harmless(name))
     elif form == "table":
@@ -115,10 +115,10 @@ def _cell(value: Any) -> str:
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, numbers: int = 0) -> None:
-    """A table for people; aligned text when it goes to a file. The last `numbers` stand right."""
+    """Print a table, or aligned text into a file; the last `numbers` columns are right-aligned."""
     first_number = len(heads) - numbers
     if out.is_terminal:
-        from rich.table import Table  # noqa: PLC0415 - as the console
+        from rich.table import Table  # noqa: PLC0415 - slow to load, like the console
 
         table = Table(box=None, header_style="dim", padding=(0, 3, 0, 0), pad_edge=False)
         for place, head in enumerate(heads):
@@ -138,7 +138,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, numbers
 
 
 def harmless(text: str) -> str:
-    """The text with everything that could move a terminal's cursor written out."""
+    """Return the text with escapes in place of characters that could move a terminal's cursor."""
     if text.isprintable():
         return text
     return "".join(
@@ -147,7 +147,7 @@ def harmless(text: str) -> str:
 
 
 def value_text(value: bytes) -> str:
-    """An event's bytes on one line, as far as a line goes."""
+    """Return an event's bytes as one line, shortened if it is long."""
     return _shortened(harmless(value.decode(errors="replace")), f"{len(value):,} bytes")
 
 
@@ -156,17 +156,17 @@ def _shortened(text: str, size: str) -> str:
 
 
 def when(at_ms: int) -> str:
-    """Day and time, by the clock of this machine."""
+    """Return date and time, in this machine's time zone."""
     at = datetime.fromtimestamp(at_ms / 1000, tz=UTC).astimezone()
     return at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 @contextlib.contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """`hifi events tail ... | head` is no error: when nobody reads any more, we are done."""
+    """End quietly when the reader of our output is gone, as in `hifi events tail ... | head`."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # The interpreter flushes once more at its end, and would complain.
+        # The interpreter flushes again when it ends, and would report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Lets a command take signals itself while it works."""
+"""Lets a command handle signals itself while it works."""
 
 import signal
 from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ _LITTLE_PER_S = 500
 
 
 async def examine_streams(address: str, configuration: Configuration) -> list[TopicFinding]:
-    """Return what stands out; a healthy stream yields nothing."""
+    """Return findings on unhealthy streams; a healthy stream yields none."""
     streams = sorted(configuration.streams.values(), key=lambda each: each.name)
     by_topic = {stream_topic(each.name): each for each in streams}
     findings: list[TopicFinding] = []

@@ -37,11 +37,11 @@ def status(
     api_key: options.ApiKey = None,
     form: Form | None,
 ) -> None:
-    """Show which services are up, how each destination is, and what became of every event.
+    """Show which services are up, the state of each destination, and every event's outcome.
 
     acked = delivered + queued + waiting for a retry + dead + unaccounted.
 
-    Where a console is named and no Kafka, the console is asked: of what the key may see.
+    With --console and without --kafka, the console answers, for the streams your key may see.
 
         hifi status
 
@@ -52,7 +52,7 @@ def status(
     if options.is_said(ctx, "console") and not options.is_said(ctx, "kafka"):
         _show(form, {}, read_books(console, api_key), "")
         return
-    # These read Kafka; a command that asks a console need not wait for the import.
+    # These read Kafka; a command that asks a console does not wait for the import.
     from deploy.cli import books, commands  # noqa: PLC0415
     from deploy.local.services import services_of  # noqa: PLC0415
 
@@ -116,7 +116,7 @@ def _as_json(services: Mapping[str, str | None], page: "BooksPage | None", note:
 def _print(
     services: Mapping[str, str | None], page: "BooksPage | None", note: str, *, kafka: str
 ) -> None:
-    # The reason why Kafka is away comes at the end.
+    # The reason why Kafka is down is printed at the end.
     kafkas = {f"kafka {kafka}": None if page else ""} if kafka else {}
     problems = {**kafkas, **services}
     if problems:
@@ -153,7 +153,7 @@ def _print(
             kept = f"{row.kept:,} open windows or known keys, {wording.size(row.kept_bytes)}"
             out.print(f"\n{row.stream}/{row.destination} keeps {kept} of memory", style="dim")
     counted = (
-        f"counted from Kafka, and judged by nobody, as {note}" if note else "counted by observe"
+        f"counted in Kafka, without verdicts, because {note}" if note else "counted by observe"
     )
     out.print(f"\nas of {wording.clock(page.at_ms)} UTC, {counted}", style="dim")
     if page.audit:

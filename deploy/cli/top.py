@@ -21,7 +21,7 @@ from shared.runtime.setup_error import UsageError
 
 # The sampler makes a new overview every second.
 _STEP_S = 1.0
-# Colours of the bar; each stage's letter stands in it, so that no colour is needed to read it.
+# The bar shows each stage by a letter and a colour, so it can be read without colours.
 _STAGES = {
     Stage.GATEWAY.value: ("g", "blue"),
     Stage.QUEUE.value: ("q", "cyan"),
@@ -70,7 +70,7 @@ def top(
     *,
     console: options.Console = options.CONSOLE_DEFAULT,
     api_key: options.ApiKey = None,
-    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and exit.")] = False,
     form: Form | None,
 ) -> None:
     """Show every stream's verdict, lag, books and loss, live, until Ctrl-C.
@@ -97,7 +97,7 @@ def top(
                 try:
                     live.update(screen(client.overview(), width=out.width), refresh=True)
                 except UsageError as error:
-                    # It may come back; until then nobody must take old figures for new ones.
+                    # The console may come back. Until then old figures must not look current.
                     live.update(Text(f"  {error}", style="red"), refresh=True)
 
 
@@ -132,13 +132,13 @@ def screen(overview: Mapping[str, Any], *, width: int) -> Group:
 def _rows(overview: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a row for each destination and for what each pipeline reads."""
     rows = [row for stream in overview["streams"] for row in stream["destinations"]]
-    # An older observer tells nothing of pipelines.
+    # An observer of an older release reports no pipelines.
     lanes = (pipeline.get("lane") for pipeline in overview.get("pipelines", ()))
     return rows + [lane for lane in lanes if lane]
 
 
 def _table(rows: list[dict[str, Any]], *, now_ms: int, width: int) -> Table:
-    """As many columns as fit whole: half a number would be another number."""
+    """Return a table of the columns that fit whole: a cut-off number would be a wrong number."""
     longest_ms = max(map(_mean_ms, rows))
     cells = [_cells(row, longest_ms=longest_ms, now_ms=now_ms) for row in rows]
     shown = list(zip(_COLUMNS, zip(*cells, strict=True), strict=True))
@@ -181,7 +181,7 @@ def _mean_ms(row: dict[str, Any]) -> float:
 
 
 def _bar(row: dict[str, Any], longest_ms: float) -> Text:
-    """Letters as long as the mean time at each stage, the slowest destination's fill the width."""
+    """Return a bar: letters in proportion to the mean time in each stage, full for the slowest."""
     bar = Text()
     for stage, mean_ms in row["time_shares"].items():
         if longest_ms > 0:

@@ -1,4 +1,4 @@
-"""`hifi topics`: makes Hifi's topics in a Kafka of one's own; `hifi up` does it in its own."""
+"""`hifi topics`: creates Hifi's topics in your own Kafka; `hifi up` creates those in its Kafka."""
 
 import asyncio
 from typing import Annotated
@@ -18,12 +18,12 @@ def topics(
         str, typer.Option(envvar="HIFI_KAFKA", metavar="HOST:PORT", help="Kafka's address.")
     ],
     grant: Annotated[
-        bool, typer.Option("--grant", help="Give each service's user its rights, too.")
+        bool, typer.Option("--grant", help="Also give each service's user its rights.")
     ] = False,
 ) -> None:
-    """Make the topics that Hifi needs and that are missing, as HIFI_KAFKA_* says (docs/kafka.md).
+    """Create Hifi's missing topics with the settings in HIFI_KAFKA_* (docs/kafka.md).
 
-    Existing topics are unchanged: `hifi doctor --kafka` says what is wrong with them.
+    Existing topics are not changed: `hifi doctor --kafka` reports what is wrong with them.
 
         hifi topics --kafka broker-1:9092,broker-2:9092
 
@@ -35,14 +35,14 @@ def topics(
         out.print(f"made {name}")
     out.print(f"{len(made) or 'no'} topic{'' if len(made) == 1 else 's'} made.")
     if grant:
-        out.print(f"{', '.join(RIGHTS)} may do what docs/kafka.md says.")
+        out.print(f"{', '.join(RIGHTS)} have the rights listed in docs/kafka.md.")
 
 
 async def _make(kafka: str, settings: TopicSettings, *, grant: bool) -> list[str]:
     specs = fixed_specs([t.name for t in RetrySchedule().tiers], settings.partition_counts)
     async with topic_admin(kafka) as admin:
         if grant:
-            # First: once Kafka has any grant, users without rights of their own may do nothing.
+            # Grants come first: once Kafka has any, users without rights may do nothing.
             for user, rights in RIGHTS.items():
                 await admin.grant(user, rights)
         return await admin.create_missing(specs, settings.copies)

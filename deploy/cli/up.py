@@ -34,15 +34,15 @@ _LOOK_S = 0.1
 def up(settings: StackSettings) -> None:
     """Run Hifi on this machine: Kafka, gateway, delivery, pipelines, a sample destination.
 
-    Ctrl-C drains and stops all of it, a second Ctrl-C at once. The data stays, and the next start
-    finds it again.
+    Ctrl-C drains and stops everything; a second Ctrl-C stops it at once. The data stays on disk,
+    and the next start uses it again.
     """
     steps = _Steps()
     run(Stack(settings, environ=os.environ, say=steps.say), steps)
 
 
 def run(stack: Stack, steps: "_Steps") -> None:
-    """Start, serve until a signal, stop; never leave anything running."""
+    """Start, serve until a signal arrives, and stop; leave nothing running."""
     started_s = time.monotonic()
     stop = _Stop(stack.stop_at_once)
     # Ctrl-C, a stop by a service manager and a closed terminal all mean: drain and stop.
@@ -65,9 +65,9 @@ def run(stack: Stack, steps: "_Steps") -> None:
 
 
 class _Stop:
-    """Set by the first signal, which interrupts the start while nothing is served yet.
+    """Takes signals: the first one stops, and interrupts a start that is not serving yet.
 
-    The second signal means: do not wait for anything.
+    The second signal stops without waiting for anything.
     """
 
     def __init__(self, at_once: Callable[[], None]) -> None:
@@ -85,9 +85,9 @@ class _Stop:
 
 
 class _Steps:
-    """One line with the current step; without a terminal, a line for each step.
+    """Shows the current step in one line; without a terminal, prints a line for each step.
 
-    The terminal may be closed at any time: then there is nobody to tell, and that stops nothing.
+    The terminal may close at any time; Hifi runs on without it.
     """
 
     def __init__(self) -> None:
@@ -113,13 +113,13 @@ class _Steps:
             self.tell(f"  {what} ...")
 
     def show(self, line: Text) -> None:
-        """Refresh the line of a terminal."""
+        """Refresh the terminal's line."""
         assert self._live is not None, "only a terminal has a line that changes"
         with contextlib.suppress(OSError):
             self._live.update(line, refresh=True)
 
     def tell(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         with contextlib.suppress(OSError):
             out.print(text)
 
@@ -158,12 +158,12 @@ Ctrl-C drains and stops everything.
 
 
 def _key(settings: StackSettings) -> str:
-    """How a shell gets into a Kafka with a lock."""
+    """Return the shell command that gives access to a secured Kafka."""
     return f"  (. {settings.operator_file})" if settings.secure else ""
 
 
 async def _serve(stack: Stack, stop: _Stop) -> None:
-    """Look after the stack until a signal comes; the status line lives beside it."""
+    """Look after the stack and show the status line until a signal arrives."""
     showing = asyncio.create_task(_show_books(stack))
     try:
         while not stop.is_set:
@@ -178,7 +178,7 @@ async def _serve(stack: Stack, stop: _Stop) -> None:
 
 
 async def _show_books(stack: Stack) -> None:
-    """Keep the status line current; without a terminal do nothing."""
+    """Keep the status line current; do nothing without a terminal."""
     if not out.is_terminal:
         await asyncio.Event().wait()
     with _Steps() as status:
@@ -190,11 +190,11 @@ async def _show_books(stack: Stack) -> None:
 
 
 def _demo_line(settings: StackSettings, kafka: str) -> Text:
-    """The books of the sample destination in one line."""
+    """Return the books of the sample destination as one line."""
     try:
         page = observed_books(kafka, port=settings.observe_metrics_port)
     except NoBooksError as why:
-        return Text(f"  the books are not known now ({why})", style="red")
+        return Text(f"  the books are unknown at the moment ({why})", style="red")
     balances = (
         row.balance
         for row in page.rows

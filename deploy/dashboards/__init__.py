@@ -1,1 +1,1 @@
-"""Grafana dashboards, written from Python so that no panel can name a metric in vain."""
+"""Grafana dashboards, written in Python so that they can name only existing metrics."""

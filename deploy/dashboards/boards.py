@@ -17,7 +17,7 @@ _OF_STREAM = '{destination=~"($stream)/.*"}'
 
 
 def boards() -> Mapping[str, str]:
-    """Every dashboard: file name and JSON."""
+    """Return every dashboard: file name and JSON."""
     # The title, the panels, and the labels to filter by, each with a metric that has it.
     parts: dict[str, tuple[str, Sequence[Panel], Mapping[str, m.Metric]]] = {
         "overview": ("Hifi overview", _OVERVIEW, {}),
@@ -30,7 +30,7 @@ def boards() -> Mapping[str, str]:
 
 
 def slowest_by_stage(labels: str = "") -> str:
-    """Each stage's share of the time of the one destination that takes longest, so they add up."""
+    """Return the query for the stages' times at the slowest destination only, so they add up."""
     shares = m.OBSERVE_STAGE_SECONDS.name + labels
     slowest = f"topk(1, sum by (destination) ({shares}))"
     return f"sum by (stage) ({shares} and on (destination) {slowest})"
@@ -54,24 +54,24 @@ def _mean(metric: m.Metric, labels: str = "") -> str:
 
 
 def _graph(title: str, legend: str, query: str, **looks: Any) -> Panel:
-    """One query over time."""
+    """Return a panel with one query over time."""
     return Panel(title, "timeseries", ((legend, query),), **looks)
 
 
 def _figure(title: str, query: str, *, width: int = 4, height: int = 4, **looks: Any) -> Panel:
-    """One number as of now."""
+    """Return a panel with one current number."""
     return Panel(title, "stat", (("", query),), width=width, height=height, **looks)
 
 
 _OVERVIEW = (
     _figure(
         "Unaccounted", f"sum({m.OBSERVE_UNACCOUNTED_EVENTS.name})", alarms_at=1,
-        says="Passed by a lane, without any outcome.",
+        says="Events that a lane has passed but that have no outcome.",
     ),
     _figure("Lost in the last hour", f"sum({m.OBSERVE_LOST_EVENTS.name})", alarms_at=1),
     _figure(
         "Cannot tell", f"sum({m.OBSERVE_OVERDUE_MINUTES.name})", warns_at=1,
-        says="Minutes that should be checked and are not.",
+        says="Minutes that should be checked but are not.",
     ),
     _figure(
         "Slowest p95", f"max({_lag('', quantile='0.95')})", unit="s", warns_at=SLOW_AFTER_S / 2,
@@ -85,11 +85,11 @@ _OVERVIEW = (
     _graph(
         "Lag, stacked by stage", "{{stage}}", slowest_by_stage(), unit="s", width=16,
         is_stacked=True,
-        says="Mean time from acceptance to delivery, of the slowest destination at each moment.",
+        says="Mean time from acceptance to delivery of the slowest destination at each moment.",
     ),
     Panel(
         "Where time goes", "piechart", (("{{stage}}", slowest_by_stage()),), unit="s", width=8,
-        says="The slowest destination now.",
+        says="For the slowest destination now.",
     ),
     _graph(
         "Worst minute's loss", "{{destination}}", m.OBSERVE_LOST_RATIO.name, unit="percentunit",
@@ -116,7 +116,7 @@ _STREAM_PANELS = (
         unit="cps",
     ),
     _graph(
-        "How old events are when they come", "p{{quantile}}",
+        "Age of events at acceptance", "p{{quantile}}",
         m.OBSERVE_INGEST_SECONDS.name + _STREAM, unit="s",
     ),
     _graph(
@@ -129,7 +129,7 @@ _STREAM_PANELS = (
         (
             ("fullest partition, times its share {{stream}}",
              m.OBSERVE_FULLEST_PARTITION_RATIO.name + _STREAM),
-            ("part of the top key {{stream}}", m.OBSERVE_TOP_KEY_RATIO.name + _STREAM),
+            ("share of the top key {{stream}}", m.OBSERVE_TOP_KEY_RATIO.name + _STREAM),
         ),
         warns_at=2,
     ),
@@ -152,7 +152,7 @@ _DESTINATION = (
     ),
     _graph(
         "Lag, stacked by stage", "{{stage}}", slowest_by_stage(_ALL), unit="s", is_stacked=True,
-        says="The slowest destination at each moment.",
+        says="For the slowest destination at each moment.",
     ),
     _graph(
         "Oldest event", "{{destination}}", m.OBSERVE_OLDEST_AGE_SECONDS.name + _ALL, unit="s",
@@ -171,7 +171,7 @@ _DESTINATION = (
         is_stacked=True,
     ),
     _graph(
-        "No sign of its lane for", "{{destination}}",
+        "Time since the lane's last report", "{{destination}}",
         m.OBSERVE_SILENT_SECONDS.name + _ALL, unit="s", warns_at=4, alarms_at=120,
     ),
 )  # fmt: skip
@@ -188,7 +188,7 @@ _LANES = (
         width=6, height=5, warns_at=1, alarms_at=5,
     ),
     _graph(
-        "Mean micro-batch", "{{destination}}", _mean(m.DELIVERY_MICRO_BATCH_SECONDS, _ALL),
+        "Mean micro-batch time", "{{destination}}", _mean(m.DELIVERY_MICRO_BATCH_SECONDS, _ALL),
         unit="s",
     ),
     _graph(
@@ -196,13 +196,16 @@ _LANES = (
         unit="cps",
     ),
     _graph(
-        "Since progress", "{{destination}}", m.DELIVERY_PROGRESS_AGE_SECONDS.name + _ALL, unit="s",
+        "Time since progress", "{{destination}}", m.DELIVERY_PROGRESS_AGE_SECONDS.name + _ALL,
+        unit="s",
     ),
     _graph(
         "Retrier: events released per second", "released",
         f"sum({_rate(m.RETRIER_EVENTS_RELEASED)})", unit="cps",
     ),
-    _graph("Retrier: since progress", "{{lane}}", m.RETRIER_PROGRESS_AGE_SECONDS.name, unit="s"),
+    _graph(
+        "Retrier: time since progress", "{{lane}}", m.RETRIER_PROGRESS_AGE_SECONDS.name, unit="s",
+    ),
     _figure("Pipelines up", f"sum({m.PIPELINES_LANE_UP.name})", width=6, height=5),
     _figure(
         "Pipelines down or refused", f"sum({m.PIPELINES_LANE_UP.name} == bool 0)", width=6,
@@ -223,10 +226,11 @@ _LANES = (
         _rate(m.PIPELINES_EVENTS), unit="cps",
     ),
     _graph(
-        "Pipelines: mean job", "{{pipeline}}", _mean(m.PIPELINES_MICRO_BATCH_SECONDS), unit="s",
+        "Pipelines: mean job time", "{{pipeline}}", _mean(m.PIPELINES_MICRO_BATCH_SECONDS),
+        unit="s",
     ),
     _graph(
-        "Pipelines: since progress", "{{pipeline}}", m.PIPELINES_PROGRESS_AGE_SECONDS.name,
+        "Pipelines: time since progress", "{{pipeline}}", m.PIPELINES_PROGRESS_AGE_SECONDS.name,
         unit="s", alarms_at=120,
     ),
     _graph(

@@ -1,4 +1,4 @@
-"""Draws Grafana panels as the JSON that Grafana loads; each knows its title, queries and unit."""
+"""Turns panels, with titles, queries and units, into the JSON that Grafana loads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from shared.metric_names import Metric
 
-# Grafana's grid.
+# The width of Grafana's grid.
 WIDTH = 24
 # A data source that the person who imports the dashboard chooses.
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
@@ -25,7 +25,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`queries`: PromQL by what its legend says."""
+    """A panel; each of its `queries` is a legend and a PromQL expression."""
 
     title: str
     kind: Kind
@@ -34,7 +34,7 @@ class Panel:
     width: int = 12
     height: int = 8
     is_stacked: bool = False
-    # From here on it is orange, and red.
+    # The values from which it is orange, and red.
     warns_at: float | None = None
     alarms_at: float | None = None
     says: str = ""
@@ -43,7 +43,7 @@ class Panel:
 def dashboard(
     uid: str, title: str, panels: Sequence[Panel], variables: Mapping[str, Metric]
 ) -> dict[str, Any]:
-    """`variables`: by name, the metric whose label of that name gives its values."""
+    """Return a dashboard; a variable's values are those of its metric's label of that name."""
     source = {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
     return {
         "uid": uid,
@@ -70,7 +70,7 @@ def dashboard(
 
 
 def _placed(panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """Row by row, from left to right."""
+    """Place the panels row by row, from left to right."""
     placed = []
     x = y = row_height = 0
     for number, panel in enumerate(panels, start=1):

@@ -1,1 +1,1 @@
-"""The embedded stack: real Kafka, all services, one supervisor, child processes of one command."""
+"""The embedded stack: one command runs a real Kafka and all services as its child processes."""

@@ -7,19 +7,19 @@ from pathlib import Path
 from shared.runtime.defaults import HOST
 
 _MB = 1024 * 1024
-# A broker that died without a word is noticed, and one that was killed may come back, only after
-# this time: with Kafka's default of 9 s a restart after kill -9 took 12.4 s here, with 3 s 4.4 s.
-# Six heartbeats must be missed, twice the ratio that Kafka's own defaults leave for a stall.
+# Kafka notices a dead broker, and lets a killed one come back, only after this time: with its
+# default of 9 s a restart after kill -9 took 12.4 s here, with 3 s it took 4.4 s. A broker may
+# miss six heartbeats, twice as many as with Kafka's defaults.
 SESSION_TIMEOUT_MS = 3_000
 HEARTBEAT_INTERVAL_MS = 500
-# How often a controller with nothing to write writes that (default 0.5 s): each time a record for
-# the disk, and for the broker to read, which tells nobody anything where there is but one.
+# How often an idle controller writes an empty record (default 0.5 s). Each one costs a disk write
+# and a read by the broker, and is of no use with a single broker.
 _NOTHING_NEW_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """One broker, which is also a controller, and where it listens."""
+    """One broker, which is also a controller, and its ports."""
 
     broker_id: int
     port: int
@@ -33,9 +33,9 @@ def server_properties(
     data: Path,
     lock: Mapping[str, object] | None = None,
 ) -> str:
-    """The text of server.properties for one broker of a set of one or three.
+    """Return the text of server.properties for one broker of a set of one or three.
 
-    `lock`: its settings for access. Without one any client that reaches it may do everything.
+    `lock`: its settings for access. Without them, any client that reaches it may do everything.
     """
     protocol = "PLAINTEXT" if lock is None else "SASL_SSL"
     voters = ",".join(f"{each.broker_id}@{HOST}:{each.controller_port}" for each in all_brokers)
@@ -45,7 +45,7 @@ def server_properties(
             "process.roles": "broker,controller",
             "node.id": broker.broker_id,
             "controller.quorum.voters": voters,
-            # Loopback only: without a lock nothing here asks who is calling.
+            # Loopback only: without a lock, nothing authenticates clients.
             "listeners": f"{protocol}://{client},CONTROLLER://{controller}",
             "advertised.listeners": f"{protocol}://{client}",
             "controller.listener.names": "CONTROLLER",
@@ -63,7 +63,7 @@ def server_properties(
 
 
 def log4j2_properties() -> str:
-    """Warnings and errors to standard output, which is the broker's log file."""
+    """Return a configuration that logs warnings and errors to standard output, the log file."""
     return _text(
         {
             "status": "error",
@@ -73,10 +73,10 @@ def log4j2_properties() -> str:
             "appender.out.layout.pattern": "%d{ISO8601} %p %m (%c{1})%n",
             "rootLogger.level": "WARN",
             "rootLogger.appenderRef.out.ref": "out",
-            # A broker that is down on purpose would fill the others' logs with one line a second.
+            # Otherwise a broker that is down on purpose adds one line a second to the others' logs.
             "logger.net.name": "org.apache.kafka.clients.NetworkClient",
             "logger.net.level": "ERROR",
-            # One line for each denied request: without it a missing right is hard to find.
+            # One line for each denied request: without them a missing right is hard to find.
             "logger.denied.name": "kafka.authorizer.logger",
             "logger.denied.level": "INFO",
             "logger.fetch.name": "kafka.server.ReplicaFetcherThread",
@@ -97,7 +97,7 @@ def _safety(broker_count: int) -> dict[str, object]:
         "share.coordinator.state.topic.replication.factor": broker_count,
         "share.coordinator.state.topic.min.isr": in_sync_min,
         "unclean.leader.election.enable": "false",
-        # A topic made by accident would have none of the settings that topics must have.
+        # A topic created by accident would have none of the required settings.
         "auto.create.topics.enable": "false",
         "broker.session.timeout.ms": SESSION_TIMEOUT_MS,
         "broker.heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
@@ -105,7 +105,7 @@ def _safety(broker_count: int) -> dict[str, object]:
 
 
 def _laptop() -> dict[str, object]:
-    """The settings that save space on a small machine; Kafka's defaults are for servers."""
+    """Return settings that save space on a small machine; Kafka's defaults are for servers."""
     return {
         # A segment is the smallest piece that retention can delete (default 1 GB).
         "log.segment.bytes": 64 * _MB,
@@ -113,14 +113,14 @@ def _laptop() -> dict[str, object]:
         "log.index.size.max.bytes": _MB,
         # Default 128 MB, taken from the heap at start: a third of ours. 16 MB is 700,000 keys.
         "log.cleaner.dedupe.buffer.size": 16 * _MB,
-        # Default 50 each: fifty folders and as many leaders to elect for a handful of groups.
+        # Default 50 each: fifty folders, and fifty leaders to elect, for a handful of groups.
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.num.partitions": 4,
         "offsets.topic.segment.bytes": 16 * _MB,
         "transaction.state.log.segment.bytes": 16 * _MB,
-        # Default 8: two cores are what we promise to run on.
+        # Default 8: Hifi is promised to run on two cores.
         "num.io.threads": 4,
-        # Default 3 s, so that a large group gathers; ours have one member each.
+        # Default 3 s, for the members of a large group to join; ours have one member each.
         "group.initial.rebalance.delay.ms": 0,
     }
 

@@ -1,4 +1,4 @@
-"""Starts child processes so that none outlives us, and stops them within a bounded time."""
+"""Starts child processes that cannot outlive this one, and stops them within a bounded time."""
 
 import atexit
 import contextlib
@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# A log larger than this is set aside (one old copy is kept) before the child starts again.
+# A log larger than this is renamed (one old copy is kept) before the child starts again.
 LOG_BYTES_MAX = 10 * 1024 * 1024
 # SIGKILL cannot be refused; only a process stuck in the kernel (a dead disk) takes longer.
 _KILL_TIMEOUT_S = 10.0
-# How often a group is looked at while it ends: 10 ms is well under what a person notices.
+# Time between checks of an ending group: people do not notice 10 ms.
 _POLL_S = 0.01
 
-# Run by a fresh interpreter between us and the child: it asks Linux to kill it when the thread
-# that started it ends, and then becomes the child (both survive exec). Doing the same in
+# A fresh interpreter runs this between us and the child. It asks Linux to kill it when the thread
+# that started it ends, and then becomes the child by exec, which keeps that request. A
 # `preexec_fn` would run Python in a forked copy of a process with threads, which can deadlock.
 _EXEC = """
 import ctypes, os, signal, sys
@@ -38,16 +38,16 @@ os.execvp(sys.argv[3], sys.argv[3:])
 """
 
 # The kernel's "kill me when my parent ends" means the parent *thread*: a child started from a
-# short-lived worker thread would die with that worker. This one lives as long as we do.
+# short-lived worker thread would die with that worker. This thread lives as long as the process.
 _spawner = ThreadPoolExecutor(1, "spawner")
 _live: "weakref.WeakSet[Child]" = weakref.WeakSet()
 
 
 class Child:
-    """One running child in a session of its own; its output goes to `log`.
+    """One running child in its own session; its output goes to `log`.
 
-    On Linux the kernel kills it when we die, however we die. Elsewhere it is killed when the
-    interpreter ends in any way that Python notices.
+    On Linux the kernel kills it when this process dies, whatever the cause. Elsewhere it is killed
+    when the interpreter ends in any way that Python notices.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; minus the signal's number when a signal ended it."""
+        """The exit code; None while it runs, minus the signal's number if a signal ended it."""
         return self._process.poll()
 
     def send(self, what: signal.Signals) -> None:
@@ -97,10 +97,10 @@ class Child:
         self._process.send_signal(what)
 
     def stop(self, timeout_s: float) -> bool:
-        """SIGTERM, then SIGKILL for all that is left; True when the child ended by itself.
+        """Send SIGTERM, then SIGKILL to the rest; return whether the child ended by itself.
 
-        SIGTERM goes to the child alone: it knows in which order to end what it started itself
-        (a Spark driver must outlive neither its Python nor its Java half).
+        SIGTERM goes to the child alone, which ends its own children in the right order (a Spark
+        driver's Python and Java halves must end together).
         """
         self.send(signal.SIGTERM)
         # A process that was paused sees SIGTERM only when it runs again.
@@ -112,10 +112,10 @@ class Child:
         return ended
 
     def kill(self) -> None:
-        """SIGKILL for the child and everything it started; waits until all of it is gone."""
+        """Send SIGKILL to the child and all its descendants; wait until all are gone."""
         deadline = time.monotonic() + _KILL_TIMEOUT_S
         while True:
-            # Before the child is reaped its number cannot be given to another process.
+            # No other process can get the child's number until the child is reaped.
             left = session_of(self.pid)
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
@@ -128,19 +128,19 @@ class Child:
         _live.discard(self)
 
     def tail_log(self, count: int) -> list[str]:
-        """The last lines written since this start."""
+        """Return the last lines written since this start."""
         with self.log.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
-            # 1 KB a line is generous: the longest lines are Java stack frames of 200.
+            # 1 KB a line is ample: the longest lines are Java stack frames of 200 bytes.
             file.seek(max(self._log_start, end - count * 1024))
             text = file.read().decode(errors="replace")
         return text.splitlines()[-count:]
 
 
 def session_of(leader: int) -> list[int]:
-    """Everything of the leader's session that still runs.
+    """Return the running processes of the leader's session.
 
-    The session and not only the process group: Spark's Python workers leave their group.
+    A process group would not do, because Spark's Python workers leave theirs.
     """
     processes = Path("/proc")
     if not processes.is_dir():
@@ -153,7 +153,7 @@ def session_of(leader: int) -> list[int]:
             stat = (entry / "stat").read_text(errors="replace")
         except OSError:
             continue  # it ended between the listing and the reading
-        # After the name, which stands in brackets: state, parent, group, session.
+        # The fields after the name in brackets are state, parent, group and session.
         state, _, _, session = stat.rpartition(")")[2].split()[:4]
         if int(session) == leader and state != "Z":
             pids.append(int(entry.name))
@@ -163,7 +163,7 @@ def session_of(leader: int) -> list[int]:
 def _group(leader: int) -> list[int]:
     try:
         os.killpg(leader, 0)
-    except (ProcessLookupError, PermissionError):  # macOS says the second of a zombie
+    except (ProcessLookupError, PermissionError):  # macOS raises the second for a zombie
         return []
     return [-leader]
 

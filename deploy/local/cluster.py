@@ -33,11 +33,11 @@ from shared.runtime.setup_error import SetupError
 # Heaps: one broker stays under 512 MB resident; three fit beside Spark on a laptop of 8 GB.
 HEAP_MB_SINGLE = 512
 HEAP_MB_OF_THREE = 320
-# A broker keeps about this much of its heap for good.
+# A broker keeps about this much of its heap permanently.
 _KEPT_MB = 96
-# Up in 2 to 5 s here; a minute is a machine that is busy with something else.
+# Brokers start in 2 to 5 s here; a minute allows for a busy machine.
 READY_TIMEOUT_S = 60.0
-# Stops in order within 1 s, and within 4 s when it writes the class archive. After that SIGKILL
+# A broker stops cleanly within 1 s, or 4 s when it writes the class archive. After that SIGKILL
 # is safe: acknowledged events are on disk or on the other brokers.
 STOP_TIMEOUT_S = 15.0
 _FORMAT_TIMEOUT_S = 60.0
@@ -56,9 +56,9 @@ class Cluster:
         heap_mb: int | None = None,
         is_secure: bool = False,
     ) -> None:
-        """Without ports they are those of the last start, or free ones the first time.
+        """Without `ports`, take those of the last start, or free ones the first time.
 
-        A secure one asks who is calling, encrypts, and lets each service do only what it must.
+        A secure cluster authenticates, encrypts, and gives each service only the rights it needs.
         """
         assert len(ports) in (0, brokers), f"{brokers} ports are needed, or none"
         self._folder = folder.absolute()
@@ -75,7 +75,7 @@ class Cluster:
         self._archive: ClassArchive
 
     def start(self) -> None:
-        """Start every broker and wait until the cluster is ready; SetupError leaves nothing."""
+        """Start all brokers and wait until they are ready; after SetupError nothing runs."""
         assert not self._children, "the cluster is already started"
         try:
             self._prepare()
@@ -90,13 +90,13 @@ class Cluster:
             raise
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop every broker in order; kill those that do not stop in time."""
-        # All at once: the last of three alone has no quorum left, and would wait for one.
+        """Stop every broker cleanly; kill those that do not stop in time."""
+        # They stop at the same time: the last of three would wait for a quorum.
         with ThreadPoolExecutor(self._count) as pool:
             ends = [pool.submit(child.stop, timeout_s) for child in self._children.values()]
         self._children.clear()
         if ends and all(end.result() for end in ends):
-            # A broker that was killed may have left half an archive.
+            # A killed broker may have left half an archive, so publish only after clean stops.
             self._archive.publish()
         self._held.close()
 
@@ -113,17 +113,17 @@ class Cluster:
 
     @property
     def _addresses(self) -> list[str]:
-        """Each broker's, and that of all of them."""
+        """Each broker's address, and that of the whole cluster."""
         return [*self.bootstrap_servers.split(","), self.bootstrap_servers]
 
     def _operator_access(self) -> KafkaAccess:
-        """How this process enters it; without a lock, whatever the environment says of another."""
+        """Return this process's access; without a lock, open access despite any environment."""
         if self.lock is None:
             return KafkaAccess.model_construct()
         return self.lock.access(OPERATOR)
 
     async def _grant(self) -> None:
-        """Every right of every service; those that are there already stay as they are."""
+        """Grant every service its rights; existing grants stay."""
         async with topic_admin(self.bootstrap_servers) as admin:
             for user, rights in RIGHTS.items():
                 await admin.grant(user, rights)
@@ -141,7 +141,7 @@ class Cluster:
         return self._children[broker_id]
 
     def restart(self, broker_id: int) -> None:
-        """Start a broker that does not run, and do not wait until it is ready."""
+        """Start a broker that is not running, without waiting until it is ready."""
         options = [f"-Xmx{self._heap_mb}m", *small_heap(self._heap_mb, kept_mb=_KEPT_MB)]
         options.append("-XX:+ExitOnOutOfMemoryError")
         # One broker is enough to write the archive, and it must not slow the others down.
@@ -154,7 +154,7 @@ class Cluster:
         )
 
     def _prepare(self) -> None:
-        """Everything that can go wrong without a broker running."""
+        """Check and write everything that the brokers need before they start."""
         self._java = find_java()
         jars = ensure_jars("broker", cache=self._cache)
         self._class_path = os.pathsep.join(map(str, jars))
@@ -176,24 +176,24 @@ class Cluster:
             list(pool.map(lambda broker_id: self._format(broker_id, cluster_id), self._brokers))
 
     def _decide_ports(self) -> str:
-        """Take the ports and the id of the last start from the folder, or make them and keep them.
+        """Take ports and cluster id of the last start from the folder, or make and store them.
 
-        The file is small and written by rename, so a crash leaves the old one or the new one.
+        The small file is replaced by a rename, so a crash leaves the old one or the new one.
         """
         path = self._folder / "cluster.json"
         kept = json.loads(path.read_text()) if path.exists() else {}
         count = kept.get("brokers", self._count)
         if count != self._count:
             raise SetupError(
-                f"{self._folder} holds the data of {count} Kafka broker(s), and {self._count} "
-                "are wanted: choose another data folder, or the same number of brokers."
+                f"{self._folder} holds the data of {count} Kafka broker(s), not of {self._count}:"
+                " choose another data folder, or the same number of brokers."
             )
         was_secure, is_secure = kept.get("is_secure", False), self.lock is not None
         if kept and was_secure != is_secure:
             raise SetupError(
                 f"{self._folder} holds the data of a Kafka with{'' if was_secure else 'out'} a"
-                f" lock, and one with{'' if is_secure else 'out'} is wanted: choose another data"
-                " folder, or start it as it was (--secure)."
+                f" lock, but you want one with{'' if is_secure else 'out'}: choose another data"
+                " folder, or start this one as before (--secure)."
             )
         free = loopback.pick_free(2 * count)
         decided = {
@@ -221,12 +221,12 @@ class Cluster:
                 data=folder / "data",
                 lock=self.lock.properties() if self.lock else None,
             )
-            # A lock's has the brokers' password.
+            # With a lock, this file contains the brokers' password.
             write_whole(folder / "server.properties", text.encode(), mode=0o600)
             (folder / "log4j2.properties").write_text(log4j2_properties())
 
     def _format(self, broker_id: int, cluster_id: str) -> None:
-        """Kafka's own format step, once in the life of a folder."""
+        """Run Kafka's format step, unless the folder is already formatted."""
         folder = self._broker_folder(broker_id)
         if (folder / "data" / "meta.properties").exists():
             return
@@ -234,7 +234,7 @@ class Cluster:
         words = ["kafka.tools.StorageTool", "format"]
         words += ["-t", cluster_id, "-c", str(folder / "server.properties")]
         words += self.lock.format_arguments() if self.lock else ()
-        # From a file: everybody on the machine may read the words that a process was started with.
+        # Arguments come from a file, because every user can read a process's command line.
         arguments_file = folder / "format.arguments"
         write_whole(arguments_file, "\n".join(map(_java_word, words)).encode(), mode=0o600)
         argv = [*self._java_argv(broker_id, archive), f"@{arguments_file}"]
@@ -255,8 +255,8 @@ class Cluster:
 
     def _java_argv(self, broker_id: int, options: Sequence[str]) -> list[str]:
         logging = self._broker_folder(broker_id) / "log4j2.properties"
-        # Measured over Java's defaults: first compiler only and the serial collector, start 2.6 s
-        # instead of 3.1 s. The compiler costs nothing at laptop rates: the broker mostly copies.
+        # Only the first compiler and the serial collector: a start took 2.6 s, and 3.1 s with
+        # Java's defaults. At laptop rates this costs nothing, as the broker mostly copies.
         fixed = [
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
@@ -269,7 +269,7 @@ class Cluster:
             for broker_id, child in self._children.items():
                 if not child.alive:
                     raise SetupError(
-                        f"Kafka broker {broker_id} stopped while it started: "
+                        f"Kafka broker {broker_id} stopped during its start: "
                         f"{useful_line(child.tail_log(200))} (its log is {child.log})."
                     )
 
@@ -285,7 +285,7 @@ class Cluster:
 
 
 def useful_line(lines: Sequence[str]) -> str:
-    """The line of a Kafka log that tells why it stopped."""
+    """Return the line of a Kafka log that tells why it stopped."""
     for cause in (r"Caused by:", r"[\w.$]+(Exception|Error)\b"):
         for line in reversed(lines):
             if re.match(cause, line):
@@ -297,13 +297,13 @@ def useful_line(lines: Sequence[str]) -> str:
 
 
 def _java_word(word: str) -> str:
-    """As a line of a file of arguments for Java."""
+    """Return the word as a line of Java's argument file."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def _new_cluster_id() -> str:
-    # Kafka's own form: 16 random bytes in URL-safe base64; a leading dash would read as an option.
+    # Kafka's format: 16 random bytes in URL-safe base64. A leading dash would look like an option.
     while (text := secrets.token_urlsafe(16)).startswith("-"):
         pass
     return text

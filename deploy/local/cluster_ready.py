@@ -19,8 +19,8 @@ async def wait_for_brokers(
 ) -> bool:
     """Wait until each broker lists all of them as registered, alive and unfenced.
 
-    That takes an elected controller, which alone can register a broker. `check` runs at every
-    turn and may raise, for instance when a process has died.
+    This needs an elected controller, because only a controller registers brokers. `check` runs in
+    every round and may raise, for instance when a process has died.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -33,10 +33,10 @@ async def wait_for_brokers(
 
 
 async def _brokers_known_to(port: int) -> set[int]:
-    """Return the brokers that the one on this port names to clients; none while it is down."""
+    """Return the ids that the broker on this port lists to clients; none while it is down."""
     address = f"{HOST}:{port}"
     with contextlib.suppress(OSError, KafkaUnavailableError):
-        # Asked first because the Kafka client logs an error for each refused connection.
+        # Tried first, because the Kafka client logs an error for each refused connection.
         _, writer = await asyncio.open_connection(HOST, port)
         writer.close()
         client = new_client(address, request_timeout_ms=_REQUEST_TIMEOUT_MS)

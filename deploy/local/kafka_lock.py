@@ -1,7 +1,7 @@
-"""Makes the lock of an embedded Kafka: its authority, its certificate, its users' passwords.
+"""Makes the lock of an embedded Kafka: a certificate and its authority, and users' passwords.
 
-All of it is made once, at the first start, and lies in the cluster's folder where only its owner
-reads. The authority signs one certificate and is forgotten: nobody can sign another.
+All files are made once, at the first start, in the cluster's folder, where only its owner can read
+secrets. The authority's key is not stored, so nobody can sign a second certificate.
 """
 
 import datetime as dt
@@ -27,20 +27,20 @@ from shared.runtime.defaults import HOST
 from shared.runtime.files.whole_file import write_whole
 from shared.runtime.kafka.settings import KafkaAccess
 
-# The user that brokers are to each other: with a password where clients come in, and by their
-# certificate among controllers, which cannot look users up before they have elected one.
+# The brokers' own user. It has a password at the clients' listener. Controllers identify each
+# other by certificate, because they cannot look users up before an election.
 _BROKER = "broker"
 _BROKER_NAME = "hifi-broker"
 _MECHANISM: Final = "SCRAM-SHA-512"
 _PASSWORD_BYTES = 24
-# Longer than any machine that tries Hifi out lives.
+# Longer than the life of any machine that tries Hifi out.
 _DAYS = 3_650
 # The certificate stays valid if the clock is set back by a day.
 _SLACK = dt.timedelta(days=1)
 
 
 class KafkaLock:
-    """The lock in a folder; made when it is first asked for."""
+    """The lock in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._ca_file = folder / "ca.pem"
@@ -49,11 +49,11 @@ class KafkaLock:
 
     @property
     def is_made(self) -> bool:
-        """The passwords come last."""
+        """Whether the lock is complete: the passwords are written last."""
         return self._passwords_file.exists()
 
     def make(self) -> None:
-        """Make the parts that do not exist yet."""
+        """Make the lock if it is not complete."""
         if self.is_made:
             return
         now = dt.datetime.fromtimestamp(now_ms() / 1000, tz=dt.UTC)
@@ -65,7 +65,7 @@ class KafkaLock:
         write_whole(self._passwords_file, json.dumps(passwords).encode(), mode=0o600)
 
     def access(self, user: str) -> KafkaAccess:
-        """How a user of RIGHTS comes in."""
+        """Return the access of a user of RIGHTS."""
         return KafkaAccess(
             protocol="SASL_SSL",
             ca_file=self._ca_file,
@@ -76,7 +76,7 @@ class KafkaLock:
         )
 
     def variables(self, user: str) -> dict[str, str]:
-        """The same as variables of a process."""
+        """Return the access of a user as environment variables."""
         return {
             "HIFI_KAFKA_PROTOCOL": "SASL_SSL",
             "HIFI_KAFKA_CA_FILE": str(self._ca_file),
@@ -86,7 +86,7 @@ class KafkaLock:
         }
 
     def write_operator(self, path: Path) -> None:
-        """A file for a shell to read, with which `hifi` and others may do everything."""
+        """Write a file for a shell to source, which gives `hifi` and others all rights."""
         lines = [
             f"export {name}={shlex.quote(value)}\n"
             for name, value in self.variables(OPERATOR).items()
@@ -115,7 +115,7 @@ class KafkaLock:
             "listener.name.controller.ssl.client.auth": "required",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "false",
-            # The operator grants the others their rights, for which somebody must begin with all.
+            # The operator grants the other users their rights, so it must start with all rights.
             "super.users": f"User:CN={_BROKER_NAME};User:{_BROKER};User:{OPERATOR}",
         }
 
@@ -126,7 +126,7 @@ class KafkaLock:
 
 
 def _certificates(now: dt.datetime) -> tuple[bytes, bytes]:
-    """An authority's certificate; and one for brokers with its key, signed by that authority."""
+    """Return an authority's certificate, and the brokers' key and certificate, which it signed."""
     key, broker_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = _certificate("hifi-kafka-authority", key, key, now=now, is_authority=True)
     broker = _certificate(_BROKER_NAME, broker_key, key, now=now, is_authority=False)
@@ -154,7 +154,7 @@ def _certificate(
         .not_valid_before(now - _SLACK)
         .not_valid_after(now + dt.timedelta(days=_DAYS))
         .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
-        # Python checks certificates strictly from 3.13 on, and then asks for these.
+        # From Python 3.13 on, the strict check of certificates requires these extensions.
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
         )

@@ -1,7 +1,7 @@
 """Keeps a deliberately damaged Hifi running: restarts dead processes, and keeps held ones down.
 
-In `hifi up` a process that dies repeatedly waits ever longer; here deaths are intended. So soaks
-and the chaos tests use this in place of `Stack.look_after`.
+In `hifi up` a process that dies repeatedly waits longer each time. In soaks and chaos tests deaths
+are intended, so these use this module instead of `Stack.look_after`.
 """
 
 import threading
@@ -18,7 +18,7 @@ _LOOK_S = 0.3
 
 @dataclass(kw_only=True)
 class Keeper:
-    """The stack, with the fates of its processes."""
+    """The stack, and what happened to its processes."""
 
     stack: Stack
     # The processes that a fault keeps down, by name.
@@ -38,7 +38,7 @@ class Keeper:
         return {**self.stack.children, **brokers}
 
     def kill(self, name: str, *, holds: bool) -> int:
-        """SIGKILL for a process and all that it started; gives its number."""
+        """Send SIGKILL to a process and its descendants; return its number."""
         with self._lock:
             child = self.children[name]
             self.condemned.add(child.pid)
@@ -50,7 +50,7 @@ class Keeper:
             return child.pid
 
     def end(self, name: str, *, timeout_s: float) -> bool:
-        """Asks a process to end, and keeps it down; whether it has ended by itself in that time."""
+        """Ask a process to end, and keep it down; return whether it ended by itself in time."""
         with self._lock:
             child = self.children[name]
             self.condemned.add(child.pid)
@@ -76,7 +76,7 @@ class Keeper:
             self.at_turn(turn)
 
     def at_turn(self, turn: int) -> None:
-        """Make further checks now and then; a subclass decides which."""
+        """Let a subclass make more checks in each round."""
 
     def stop_watching(self) -> None:
         self._stop.set()

@@ -1,4 +1,4 @@
-"""Checks and picks loopback ports: those asked for, or free ones that stay free."""
+"""Checks requested loopback ports, and picks free ones that stay free."""
 
 import secrets
 import socket
@@ -6,15 +6,15 @@ import socket
 from shared.runtime.defaults import HOST
 from shared.runtime.setup_error import SetupError
 
-# Below the range that systems give to outgoing connections (Linux from 32768, macOS from 49152):
-# a port that the system picked itself can be taken by any client while a broker restarts.
+# Below the range of outgoing connections (Linux from 32768, macOS from 49152): any client could
+# take a port in that range while a broker restarts.
 _FREE_FIRST, _FREE_LAST = 20_000, 32_000
 _TRIES_MAX = 200
 
 
 def is_free(port: int) -> bool:
     with socket.socket() as sock:
-        # As Java does: a connection that lingers from the last run does not count.
+        # Java sets this too: a connection that lingers from the last run does not block the port.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((HOST, port))
@@ -24,7 +24,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(port: int) -> bool:
-    """Whether anything takes connections there."""
+    """Return whether anything accepts connections on this port."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()
     except OSError:
@@ -33,7 +33,7 @@ def answers(port: int) -> bool:
 
 
 def pick_free(count: int) -> list[int]:
-    """Different free ports, drawn at random so that two clusters hardly ever draw the same."""
+    """Return different free ports, drawn at random, so that two clusters rarely draw the same."""
     picked: list[int] = []
     for _ in range(_TRIES_MAX):
         if len(picked) == count:
@@ -50,6 +50,6 @@ def pick_free(count: int) -> list[int]:
 def require_free(port: int, *, what: str) -> None:
     if not is_free(port):
         raise SetupError(
-            f"Port {port} on {HOST}, wanted for {what}, is in use: stop what listens there "
+            f"Port {port} on {HOST}, needed for {what}, is in use: stop the program that uses it "
             f"(`lsof -i :{port}` names it), or choose another port."
         )

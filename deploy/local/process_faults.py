@@ -1,4 +1,4 @@
-"""Kills and freezes processes of a Hifi, and proves of each that it really happened."""
+"""Kills and freezes processes of a Hifi, and proves that each fault really happened."""
 
 import os
 import signal
@@ -11,13 +11,13 @@ from deploy.local.children import session_of
 from deploy.local.keeper import Keeper
 from deploy.local.ports import answers
 
-# Spark's workers come with the first task after a start.
+# Spark starts its workers with the first task.
 _WORKER_S = 5.0
 # The kernel obeys within milliseconds, if a core is free.
 _DONE_S = 10.0
 _LOOK_S = 0.05
 
-# Ends a fault; it may be called when the fault has ended by itself.
+# Ends a fault; safe to call after the fault has ended by itself.
 Undo = Callable[[], None]
 
 
@@ -46,33 +46,33 @@ class ProcessFaults:
         return proof, lambda: self.keeper.release(name)
 
     def freeze(self, target: str) -> tuple[str, Undo]:
-        """Everything that the process has started stands still as well."""
+        """Freeze a process and all its descendants; return the proof and the undo."""
         name = self.named(target)
         pids = session_of(self.keeper.children[name].pid)
         _send_all(pids, signal.SIGSTOP)
         try:
             _wait_until(
-                lambda: all(_state(pid) in {"T", "", "Z"} for pid in pids), f"{name} still moves"
+                lambda: all(_state(pid) in {"T", "", "Z"} for pid in pids), f"{name} still runs"
             )
         except AssertionError:
             _send_all(pids, signal.SIGCONT)
             raise
-        proof = f"{len(pids)} process(es) of {name} stand still"
+        proof = f"{len(pids)} process(es) of {name} are frozen"
         return proof, lambda: _send_all(pids, signal.SIGCONT)
 
     def named(self, target: str) -> str:
-        """The process; of several brokers the last, which is not the only one to write archives."""
+        """Return the process's name; for brokers, the last one, as the first writes the archive."""
         brokers = self.keeper.stack.cluster.broker_ids
         return f"broker {brokers[-1]}" if target == "broker" else target
 
     def _kill_one_of(self, service: str) -> str:
-        """The busiest of the workers that a process has; it makes another one by itself."""
+        """Kill the busiest worker of a service, which then starts another by itself."""
         workers_of = _senders if service == "delivery" else _forks
         parent = self.keeper.children[service].pid
         until_s = time.monotonic() + _WORKER_S
         while not (workers := workers_of(parent)):
             if time.monotonic() > until_s:
-                raise NotHereError(f"{service} has no worker just now")
+                raise NotHereError(f"{service} has no worker at the moment")
             time.sleep(_LOOK_S)
         pid = max(workers, key=_ticks)
         os.kill(pid, signal.SIGKILL)
@@ -96,7 +96,7 @@ def _send_all(pids: list[int], what: signal.Signals) -> None:
 
 
 def _senders(driver: int) -> list[int]:
-    """The forks of delivery's worker daemon: they send, and the daemon only makes them."""
+    """Return the forks of delivery's worker daemon, which send; the daemon only starts them."""
     session = [pid for pid in session_of(driver) if "worker_daemon" in command_of(pid)]
     return [pid for pid in session if int(_stat(pid, 1) or 0) in session]
 
@@ -114,7 +114,7 @@ def _state(pid: int) -> str:
 
 
 def _stat(pid: int, nth: int) -> str:
-    """A field of /proc/PID/stat, counted from the state; empty for a process that is gone."""
+    """Return a field of /proc/PID/stat, counted from the state; empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[nth]
     except OSError:
@@ -122,7 +122,7 @@ def _stat(pid: int, nth: int) -> str:
 
 
 def command_of(pid: int) -> str:
-    """Its command line; empty for a process that is gone."""
+    """Return a process's command line; empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:

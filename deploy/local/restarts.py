@@ -1,12 +1,12 @@
-"""Says when a dead service restarts: at once, and later each time if it dies too often."""
+"""Says when to restart a dead service: at once, or after growing delays if it dies too often."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shared.runtime.files.service_deaths import MEMORY_MS, ServiceDeath
 
-# A process that dies once in a while is restarted at once. One that dies more often than this in
-# ten minutes does so for a reason, and each start takes processor time from all others.
+# A process that dies occasionally is restarted at once. One that dies more often than this in ten
+# minutes probably dies again, and each start takes processor time from all others.
 _AT_ONCE_MAX = 3
 _FIRST_MS, _MOST_MS = 5_000, 60_000
 
@@ -20,7 +20,7 @@ class Restarts:
     _down: set[str] = field(default_factory=set)
 
     def died(self, name: str, how: str, last_words: str, *, now_ms: int) -> ServiceDeath:
-        """It has died, or could not be started."""
+        """Record that a process died or could not be started; return the death."""
         died_ms = [at_ms for at_ms in self._died_ms.get(name, []) if now_ms - at_ms < MEMORY_MS]
         self._died_ms[name] = died_ms = [*died_ms, now_ms]
         more = len(died_ms) - _AT_ONCE_MAX
@@ -46,7 +46,7 @@ class Restarts:
         self._last.clear()
 
     def again_and_again(self, *, now_ms: int) -> Sequence[ServiceDeath]:
-        """The last deaths of services that die too often and have not lived for long since."""
+        """Return the latest deaths of services that die too often and have not recovered since."""
         deaths = self._last.values()
         return [
             death for death in deaths if death.count > _AT_ONCE_MAX and death.is_news(now_ms=now_ms)

@@ -1,8 +1,8 @@
-"""A destination to try Hifi with: it takes everything and shows what arrived.
+"""A destination to try Hifi with: it accepts everything and shows what arrived.
 
-POST anything to it; GET / is a page for people, GET /events the same as JSON. To see what Hifi
-makes of a refusal, an event can ask for one: `"answer_once": 503` is refused on its first attempt,
-`"answer_always": 400` on every one.
+POST anything to it; GET / is a page for people, GET /events the same as JSON. An event can ask for
+a refusal, to show how Hifi reacts: `"answer_once": 503` refuses its first attempt,
+`"answer_always": 400` every attempt.
 """
 
 import html
@@ -25,7 +25,7 @@ from deploy.local.services import SAMPLE_TITLE
 from shared.runtime import defaults
 from shared.runtime.settings import Port, read_settings
 
-# As many as fit on a page for people.
+# As many events as fit on a page for people.
 _KEPT = 100
 
 
@@ -41,7 +41,7 @@ class ArrivedEvent:
 
 
 class SampleDestination:
-    """Keeps the last events, and counts all."""
+    """Keeps the latest events, and counts all."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -83,20 +83,20 @@ class SampleDestination:
 
 
 def _opened(body: bytes) -> list[tuple[Any, str]]:
-    """Each event, and a text that can be shown; what Python cannot read is shown as it came."""
+    """Return each event with a text to show; a body that is not JSON is shown as it came."""
     try:
         read = json.loads(body)
         events = read if isinstance(read, list) else [read]
         texts = [json.dumps(event, ensure_ascii=False) for event in events]
     except (ValueError, RecursionError):
         events, texts = [None], [body.decode(errors="replace")]
-    # Half a surrogate pair is fine JSON, and no UTF-8 page can hold it.
+    # Half a surrogate pair is valid JSON, but not valid UTF-8.
     shown = [text.encode(errors="replace").decode() for text in texts]
     return list(zip(events, shown, strict=True))
 
 
 def _wanted_status(event: Any, *, is_first: bool) -> int | None:
-    """The refusal that the event asks for."""
+    """Return the refusal that the event asks for, if any."""
     if not isinstance(event, dict):
         return None
     wanted = event.get("answer_always") or (event.get("answer_once") if is_first else None)
@@ -130,7 +130,7 @@ def create_app() -> Starlette:
 
 
 class SampleSettings(BaseSettings):
-    """HIFI_SAMPLE_PORT; it is always on loopback."""
+    """Has HIFI_SAMPLE_PORT; the sample destination is always on loopback."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_SAMPLE_", frozen=True)
 

@@ -1,7 +1,7 @@
 """Finds the keys of the embedded stack: in the environment, or in its data folder.
 
-Without a secret key no destination could have a secret on one's own machine. Keys are made once and
-kept, because nothing else opens what they have sealed.
+Without a secret key no destination of the stack could have a secret. Keys are made once and kept,
+because only they open the secrets that they have sealed.
 """
 
 import os
@@ -20,15 +20,15 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def secret_keys(folder: Path, environ: Mapping[str, str]) -> str:
-    """The value for HIFI_SECRET_KEYS; SetupError when it cannot be that."""
+    """Return the value of HIFI_SECRET_KEYS; SetupError if it is not valid."""
     keys = environ.get(VARIABLE) or _kept(folder / "secret-keys", new_key)
-    # A wrong key is refused here, and not by three services in their logs.
+    # Refuse a wrong key here; otherwise several services would refuse it in their logs.
     SecretBox.of(keys)
     return keys
 
 
 def operator_key(folder: Path, environ: Mapping[str, str]) -> str:
-    """The key with which the stack, and whoever may read its data folder, administers it."""
+    """Return the administrator's key, for the stack and for anyone who may read its data folder."""
     return environ.get(OPERATOR_KEY) or _kept(folder / "operator-key", new_operator_key)
 
 
@@ -37,9 +37,9 @@ def new_operator_key() -> str:
 
 
 def _kept(path: Path, make: Callable[[], str]) -> str:
-    """The key in a file that only its owner may read; made at the first start."""
+    """Return the key in a file that only its owner may read; make it at the first start."""
     if not path.exists():
         write_whole(path, f"{make()}\n".encode(), mode=0o600)
     if path.stat().st_mode & _OTHERS:
-        raise SetupError(f"Others may read {path}, which must stay secret: chmod 600 {path}")
+        raise SetupError(f"Other users may read {path}, which must stay secret: chmod 600 {path}")
     return path.read_text().strip()

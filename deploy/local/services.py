@@ -11,36 +11,36 @@ from deploy.local.secret_keys import OPERATOR_KEY, VARIABLE
 from deploy.local.stack_settings import StackSettings
 from shared.runtime.defaults import HOST
 
-# Loopback answers in a few ms; a driver whose processors are all busy was seen to take 1 s.
+# Loopback answers in a few ms; a driver on busy processors once took 1 s.
 _ANSWER_TIMEOUT_S = 2.0
-# The longest sentence that people read.
+# The most characters of a service's problem that are shown.
 _WORDS_MAX = 300
 # How the sample destination's page begins; other programs like port 8090 too.
 SAMPLE_TITLE = "Hifi sample destination"
-# On one's own machine destinations are on loopback, as the sample destination is.
+# In the embedded stack, destinations are on loopback, like the sample destination.
 _ALLOWS_PRIVATE = "true"
-# A third of the share of others, where all want a processor.
+# A third of the others' share of a busy processor.
 _AFTER_OTHERS = 5
-# Those that are given the keys to open what the gateway has sealed.
+# The services that get the keys to open secrets that the gateway has sealed.
 _OPENS_SECRETS = frozenset({"delivery", "retrier", "pipelines", "observe"})
 
 
 @dataclass(slots=True)
 class Service:
-    """One process of ours, and how to tell that it is ready."""
+    """One process of the stack, and how to check that it is ready."""
 
     name: str
     module: str
     env: Mapping[str, str]
-    # Its port, and the port that tells of its health.
+    # Its ports, including the one for health.
     ports: tuple[int, ...]
     ready_url: str
-    # A line of the answer begins so.
+    # The beginning of a line in the answer of a ready service.
     ready_line: str = "ready"
 
     @property
     def niceness(self) -> int:
-        """Above 0 it leaves processors to what takes events in, and what sends them."""
+        """Above 0, the service leaves processors to those that accept and send events."""
         return _AFTER_OTHERS if self.name in {"pipelines", "observe"} else 0
 
     @property
@@ -52,14 +52,14 @@ class Service:
 
     @property
     def user(self) -> str | None:
-        """The user with which it enters a locked Kafka; None if it does not use Kafka."""
+        """The service's user in a locked Kafka; None if it does not use Kafka."""
         return None if self.name == "sample" else self.module
 
     def is_ready(self) -> bool:
         return self.problem() is None
 
     def problem(self) -> str | None:
-        """Why it is not ready, in its own words if it has any; None while it is."""
+        """Return why the service is not ready, in its own words if possible; None if it is."""
         try:
             with urllib.request.urlopen(self.ready_url, timeout=_ANSWER_TIMEOUT_S) as response:  # noqa: S310 - loopback, ours
                 lines = response.read().decode(errors="replace").splitlines()
@@ -74,7 +74,7 @@ class Service:
 
 
 def services_of(settings: StackSettings) -> Iterator[Service]:
-    """In the order of stops: first services that take events in, last those that deliver."""
+    """Yield the services, the gateway first."""
     yield Service(
         name="gateway",
         module="gateway",
@@ -91,11 +91,11 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         ports=(settings.gateway_port, settings.gateway_metrics_port),
         ready_url=_url(settings.gateway_metrics_port, "readyz"),
     )
-    # Both learn from each other what a destination can take.
+    # Delivery and the retrier share what they learn about a destination's capacity.
     flows = {"FLOW_FOLDER": str(settings.folder / "flows")}
     yield _lanes(settings, "delivery", more=flows)
     yield _lanes(settings, "retrier", more=flows)
-    # Without a pipeline it is a small process: Spark starts with the first one.
+    # Without a pipeline this process is small: Spark starts with the first pipeline.
     yield Service(
         name="pipelines",
         module="pipelines",
@@ -136,7 +136,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
 
 
 def _lanes(settings: StackSettings, name: str, *, more: Mapping[str, str]) -> Service:
-    """A process that runs Spark lanes; its module is called as it is."""
+    """Return a service that runs Spark lanes; its module has its name."""
     port: int = getattr(settings, f"{name}_metrics_port")
     env = {
         "FOLDER": str(settings.folder / name),
@@ -161,9 +161,9 @@ def _url(port: int, path: str) -> str:
 
 
 def answer_of(url: str) -> bytes:
-    """Return the answer of our process on this machine; empty on an error or without an answer.
+    """Return the answer of a process on this machine; empty on an error or without an answer.
 
-    Something else may listen there, and speak no HTTP.
+    The process may be another program, which does not speak HTTP.
     """
     try:
         with urllib.request.urlopen(url, timeout=_ANSWER_TIMEOUT_S) as response:  # noqa: S310 - loopback, ours
@@ -174,7 +174,7 @@ def answer_of(url: str) -> bytes:
 
 
 def how_it_ended(exit_code: int | None) -> str:
-    """An exit code as people say it."""
+    """Return an exit code in words."""
     if exit_code is None:
         return "still runs"
     if exit_code < 0:

@@ -1,8 +1,8 @@
 """Runs all of Hifi on one machine, with the order of starts and stops.
 
-Kafka first, then its topics, then the services, and through the gateway a first stream and
-destination. They stop the other way round, so that what was accepted can still be delivered while
-the rest winds down.
+Kafka starts first, then come its topics, then the services, and through the gateway a first stream
+and destination. The gateway stops first and Kafka last, so that accepted events can still be
+delivered meanwhile.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ from shared.runtime.setup_error import SetupError
 DEMO_STREAM = "demo"
 DEMO_DESTINATION = "sample"
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-# A gateway that listens on every address answers on loopback too.
+# A gateway that listens on all addresses answers on loopback too.
 _ANY_HOST = "0.0.0.0"  # noqa: S104 - compared with, never bound
-# Two Spark drivers and a gateway start at once on two busy cores within half a minute; with six
-# more on the same two cores it took 94 s.
+# On two busy cores, two Spark drivers and a gateway start together within half a minute; with six
+# more stacks on these cores it took 94 s.
 _READY_TIMEOUT_S = 180.0
 _READY_LOOK_S = 0.1
-# The longest stop of a service: 20 s to drain, 20 s for its JVM to end (once, it writes its
-# archive), and a little.
+# The longest stop of a service: 20 s to drain, 20 s for its JVM to end (the first time, it writes
+# its class archive), and some reserve.
 _STOP_TIMEOUT_S = 60.0
 
 
@@ -88,18 +88,18 @@ class Stack:
 
     @property
     def deaths_file(self) -> Path:
-        """The file that tells the console of services that die repeatedly."""
+        """The file that tells the console which services die repeatedly."""
         return self.settings.folder / "deaths.json"
 
     @property
     def gateway(self) -> str:
-        """Where the gateway answers: its own settings may be in the environment."""
+        """The gateway's address, which the environment may change."""
         host = self._environ.get("HIFI_GATEWAY_HOST", HOST)
         scheme = "https" if "HIFI_GATEWAY_TLS_CERT_FILE" in self._environ else "http"
         return f"{scheme}://{HOST if host == _ANY_HOST else host}:{self.settings.gateway_port}"
 
     def start(self, on_progress: OnProgress) -> None:
-        """Bring everything up; a SetupError names the obstacle."""
+        """Start everything; a SetupError names the obstacle."""
         try:
             self._require_all(on_progress)
             self.deaths_file.unlink(missing_ok=True)
@@ -109,7 +109,7 @@ class Stack:
                 self.cluster.lock.write_operator(self.settings.operator_file)
             self._say("making topics")
             asyncio.run(self._prepare_topics())
-            # All at once: two Spark drivers start side by side in little more time than one.
+            # Together: two Spark drivers start side by side in little more time than one.
             for service in self.services:
                 self.spawn(service)
             for service in self.services:
@@ -122,7 +122,7 @@ class Stack:
             raise
 
     def look_after(self) -> None:
-        """Restart dead services; one that dies repeatedly waits longer, and stops nothing."""
+        """Restart dead services; one that dies repeatedly waits longer, and others keep running."""
         for service in self.services:
             child = self.children[service.name]
             self._revive(service.name, child, partial(self.spawn, service))
@@ -137,7 +137,7 @@ class Stack:
         return [death.sentence(now_ms=at_ms) for death in deaths]
 
     def spawn(self, service: Service) -> None:
-        """Start the process of a service, which must not run."""
+        """Start the process of a service that is not running."""
         prefix = f"HIFI_{service.module.partition('.')[0].upper()}_"
         places = {
             f"{prefix}BOOTSTRAP_SERVERS": self.bootstrap_servers,
@@ -162,13 +162,13 @@ class Stack:
         )
 
     def _kafka_access(self, service: Service) -> dict[str, str]:
-        """A service knows its own password and nobody else's."""
+        """Return the service's own Kafka password and settings, and no other service's."""
         lock, user = self.cluster.lock, service.user
         return {} if lock is None or user is None else lock.variables(user)
 
     def stop(self) -> None:
         """Drain and stop everything, in order; safe to call at any point of a start."""
-        # Services behind the gateway may drain at the same time.
+        # The services of a group drain at the same time.
         for names in (("gateway",), ("pipelines",), ("delivery", "retrier"), ("observe", "sample")):
             children = [self.children[name] for name in names if name in self.children]
             for child in children:
@@ -183,19 +183,19 @@ class Stack:
         self._held.close()
 
     def stop_at_once(self) -> None:
-        """End a stop that the user will not wait for; acknowledged events are safe on disk."""
+        """Kill everything, if the user does not wait; acknowledged events are safe on disk."""
         for child in (*self.children.values(), *map(self.cluster.child, self.cluster.running)):
             child.send(signal.SIGKILL)
 
     def _require_all(self, on_progress: OnProgress) -> None:
-        """Everything that can be known to be wrong before anything runs."""
+        """Check everything that can be checked before anything runs."""
         folder = self.settings.folder
         try:
             self._held.enter_context(own_folder(folder, what="hifi up"))
         except OSError as error:
             raise SetupError(
                 f"The folder {folder} cannot be used ({error.strerror}):"
-                " choose another data folder, or mend its rights."
+                " choose another data folder, or change its permissions."
             ) from error
         self._keys = {
             VARIABLE: secret_keys(folder, self._environ),
@@ -218,7 +218,7 @@ class Stack:
             await admin.create_missing(specs, copies)
 
     def _set_up_demo(self) -> None:
-        """A stream with a destination, so that the first event goes somewhere."""
+        """Create a stream with a destination, so that the first event is delivered."""
         client = ControlClient(self.gateway, self._keys[OPERATOR_KEY])
         url = f"http://{HOST}:{self.settings.sample_port}/"
         path = "streams", DEMO_STREAM, "destinations", DEMO_DESTINATION
@@ -230,7 +230,7 @@ class Stack:
         client.call("PUT", *path, body={"url": url})
 
     def _revive(self, name: str, child: Child, start: Callable[[], None]) -> None:
-        """Start it again if it has died, once it is time."""
+        """Restart a process if it has died and its delay is over."""
         restarts = self.restarts
         if not child.alive and not restarts.is_down(name):
             # Its own children may have outlived it, and hold its ports and folders.
@@ -240,7 +240,7 @@ class Stack:
             try:
                 start()
             except OSError as error:
-                # There is no room for its log, or for one process more.
+                # There is no room for its log, or for another process.
                 self._note_death(name, "cannot be started", f"{error}.")
             else:
                 restarts.started(name)
@@ -252,7 +252,7 @@ class Stack:
             self._say(f"{name} {how} and is started again")
             return
         self._say(death.sentence(now_ms=at_ms))
-        # A full disk may be why it died.
+        # It may have died of a full disk.
         with suppress(OSError):
             write_deaths(self.deaths_file, self.restarts.again_and_again(now_ms=at_ms))
 
@@ -261,7 +261,7 @@ class Stack:
         until_s = time.monotonic() + _READY_TIMEOUT_S
         while not service.is_ready():
             for other in self.children.values():
-                # Any of them: the one that we wait for may be waiting for the one that died.
+                # Any death matters: the awaited service may itself wait for the dead one.
                 if not other.alive:
                     raise SetupError(_how_it_died(other.name, other))
             if time.monotonic() > until_s:
@@ -282,13 +282,13 @@ def _last_words(child: Child) -> str:
 
 
 def _but_of_kafka(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without settings of another Kafka than ours."""
+    """Return the environment without the settings for other Kafkas."""
     of_kafka = {f"HIFI_KAFKA_{name}".upper() for name in KafkaAccess.model_fields}
     return {name: value for name, value in environ.items() if name not in of_kafka}
 
 
 def _auth(environ: Mapping[str, str]) -> dict[str, str]:
-    """Nobody is asked for a key on a laptop: where only this machine can call."""
+    """Return whether each service requires keys: not where only this machine can call."""
     hosts = {
         prefix: environ.get(f"{prefix}HOST", HOST)
         for prefix in ("HIFI_GATEWAY_", "HIFI_OBSERVE_CONSOLE_")

@@ -1,4 +1,4 @@
-"""Lists what can be set for the embedded stack: one line each, with default, words and bounds.
+"""Lists the settings of the embedded stack: one line each, with default, help text and bounds.
 
 `hifi up`, `doctor` and `status` take their options from here (deploy/cli/options.py).
 """
@@ -13,9 +13,9 @@ from shared.runtime.java.cache_folder import default_cache
 if TYPE_CHECKING:
     from shared.event.topic_safety import Copies
 
-# Beside whoever starts it.
+# Relative to the working directory.
 DATA = Path("data")
-# In it: which stores there are, and below which folder those may be that are folders.
+# Files in the data folder: the stores, and the folder that may hold stores.
 STORES, FOLDERS = "stores.toml", "store-folders"
 
 
@@ -29,43 +29,43 @@ def _port(default: int, words: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StackSettings:
-    """The choices that a person has for the embedded stack."""
+    """The settings that a person can choose for the embedded stack."""
 
-    folder: Path = _option(DATA, "Where everything is kept.")  # noqa: RUF009 - makes a field
+    folder: Path = _option(DATA, "The data folder.")  # noqa: RUF009 - makes a field
     cache: Path = field(default_factory=default_cache)
     # Whether background services leave processors to others (services.py).
     is_nice: bool = True
-    brokers: Literal[1, 3] = _option(1, "1, or 3: replicated, survives a broker.")
+    brokers: Literal[1, 3] = _option(1, "Kafka brokers: 1, or 3, which survive a loss.")
     secure: bool = _option(False, "Lock Kafka: TLS, a user and rights for each service.")
     kafka_port: int = _port(defaults.KAFKA_PORT, "First Kafka port.")
-    gateway_port: int = _port(defaults.GATEWAY_PORT, "Where to POST events.")
-    gateway_metrics_port: int = _port(defaults.GATEWAY_METRICS_PORT, "Gateway's probes, metrics.")
+    gateway_port: int = _port(defaults.GATEWAY_PORT, "Port to POST events to.")
+    gateway_metrics_port: int = _port(defaults.GATEWAY_METRICS_PORT, "Gateway probes, metrics.")
     delivery_metrics_port: int = _port(defaults.DELIVERY_METRICS_PORT, "Delivery's metrics.")
     retrier_metrics_port: int = _port(defaults.RETRIER_METRICS_PORT, "Retrier's metrics.")
     pipelines_metrics_port: int = _port(defaults.PIPELINES_METRICS_PORT, "Pipelines' metrics.")
     observe_metrics_port: int = _port(defaults.OBSERVE_METRICS_PORT, "Lag and loss metrics.")
-    console_port: int = _port(defaults.CONSOLE_PORT, "Hifi in a browser.")
-    sample_port: int = _port(defaults.SAMPLE_PORT, "Shows what arrives.")
-    archive: str | None = _option(None, "Archives: a folder, or s3://BUCKET/PATH (gs, az).")
-    kafka_heap_mb: int | None = _option(None, "Each broker's heap.", min=128)
-    spark_heap_mb: int = _option(1024, "Each Spark driver's heap.", min=512)
-    # Below 1 all retry delays shrink alike, to see hours of retrying in minutes.
-    time_scale: float = _option(1.0, "0.01: retry delays 100 times as fast.", min=0.0001)
+    console_port: int = _port(defaults.CONSOLE_PORT, "The console.")
+    sample_port: int = _port(defaults.SAMPLE_PORT, "The sample destination.")
+    archive: str | None = _option(None, "Folder for archives, or s3://BUCKET/PATH (gs, az).")
+    kafka_heap_mb: int | None = _option(None, "Heap of each broker.", min=128)
+    spark_heap_mb: int = _option(1024, "Heap of each Spark driver.", min=512)
+    # Below 1 all retry delays shrink by this factor, to show hours of retries in minutes.
+    time_scale: float = _option(1.0, "Factor for retry delays: 0.01 is 100x faster.", min=0.0001)
 
     @property
     def kafka_ports(self) -> list[int]:
-        """Broker ports: consecutive from the first."""
+        """The brokers' ports: consecutive from the first."""
         return [self.kafka_port + number for number in range(self.brokers)]
 
     @property
     def operator_file(self) -> Path:
-        """The file that a shell reads to enter a locked Kafka as its operator."""
+        """The file to source in a shell, for the operator's access to a locked Kafka."""
         return self.folder / "kafka-operator.env"
 
     @property
     def copies(self) -> "Copies":
-        """The copies of each event: one broker has one copy, and says so openly."""
-        from shared.event.topic_safety import Copies  # noqa: PLC0415 - most need it not
+        """The copies of each event: one broker has one copy, three have the default number."""
+        from shared.event.topic_safety import Copies  # noqa: PLC0415 - rarely needed
 
         return Copies(1, 1) if self.brokers == 1 else Copies()
 
@@ -77,7 +77,7 @@ class StackSettings:
 
 
 def option_of(name: str) -> str:
-    """How the command line calls a setting."""
+    """Return a setting's option on the command line."""
     return "--data" if name == "folder" else f"--{name.replace('_', '-')}"
 
 

@@ -1,4 +1,4 @@
-"""Says of the embedded stack where archives are kept: one store, which everybody may use."""
+"""Names the embedded stack's archive store: a single one, which every tenant may use."""
 
 import json
 from collections.abc import Mapping
@@ -41,12 +41,12 @@ class ResealReport(NamedTuple):
 
     sealed_anew: int
     already_newest: int
-    # The owners of those that no key opens.
+    # The owners of secrets that no key opens.
     not_opened: list[str]
 
 
 def reseal(path: Path, box: SecretBox) -> ResealReport:
-    """Reseal each store's secret with the newest key; all else in the file stays as it is."""
+    """Reseal each store's secret with the newest key; the rest of the file does not change."""
     text, anew, newest = path.read_text(), 0, 0
     not_opened = []
     for store in read_stores(path).values():

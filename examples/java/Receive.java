@@ -1,4 +1,4 @@
-// Receives events with nothing but the JDK (17 or newer): `PORT=9005 java Receive.java`.
+// Receives events with only the JDK (17 or newer): `PORT=9005 java Receive.java`.
 
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
@@ -23,11 +23,11 @@ public class Receive {
     static final int BODY_BYTES_MAX = 8 << 20;
     static final long TOLERANCE_S = 300;
     static final int SEEN_MAX = 100_000;
-    // A program of yours reads events with a JSON library; the JDK has none.
+    // Use a JSON library in your program; the JDK has none.
     static final Pattern ID = Pattern.compile("\"id\":\"([^\"]*)\"");
     static final byte[] SECRET =
             Base64.getDecoder().decode(System.getenv("HIFI_SIGNING_SECRET").substring("whsec_".length()));
-    // Better a table in your database, in the transaction in which you take the event.
+    // In your program, use a database table instead, in the transaction that processes the event.
     static final Set<String> SEEN =
             Collections.newSetFromMap(
                     new LinkedHashMap<>() {
@@ -46,7 +46,7 @@ public class Receive {
     }
 
     static int receive(HttpExchange exchange) throws IOException {
-        // The signature is that of the unpacked body.
+        // The signature covers the decompressed body.
         boolean isPacked = "gzip".equals(exchange.getRequestHeaders().getFirst("content-encoding"));
         InputStream raw = exchange.getRequestBody();
         byte[] body = (isPacked ? new GZIPInputStream(raw) : raw).readNBytes(BODY_BYTES_MAX + 1);
@@ -54,7 +54,7 @@ public class Receive {
         if (!isSigned(exchange, body)) return 401;
         var ids = ID.matcher(new String(body, StandardCharsets.UTF_8));
         synchronized (SEEN) {
-            // Process an event here; answer 200 only when it is safe with you.
+            // Process an event here; answer 200 only once you have stored it safely.
             while (ids.find()) if (SEEN.add(ids.group(1))) System.out.println(ids.group(1));
         }
         return 200;
@@ -73,7 +73,7 @@ public class Receive {
             mac.init(new SecretKeySpec(SECRET, "HmacSHA256"));
             mac.update((id + "." + time + ".").getBytes(StandardCharsets.UTF_8));
             byte[] ours = ("v1," + Base64.getEncoder().encodeToString(mac.doFinal(body))).getBytes();
-            // Two while a secret changes.
+            // There are two signatures during a rotation of secrets.
             for (String one : given.split(" ")) {
                 if (MessageDigest.isEqual(ours, one.getBytes())) return true;
             }

@@ -1,4 +1,4 @@
-// Receives events with nothing but Node: `PORT=9004 node receive_http.js`.
+// Receives events with Node's own http server: `PORT=9004 node receive_http.js`.
 
 import { createServer } from "node:http";
 

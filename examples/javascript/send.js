@@ -1,4 +1,4 @@
-// Sends a few events, and says what became of each: `node send.js http://127.0.0.1:8080 orders`.
+// Sends a few events, and reports each one's outcome: `node send.js http://127.0.0.1:8080 orders`.
 
 import { Sender } from "hifi-streams-client";
 

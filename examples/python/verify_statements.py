@@ -1,13 +1,13 @@
-"""Checks the statements of a stream, and trusts nobody: the standard library, and `openssl`.
+"""Checks the statements of a stream with only the standard library and `openssl`.
 
     curl -s "$HIFI/v1/streams/orders/statements?limit=1000" > page.json
     python verify_statements.py --key statement.pub page.json
     python verify_statements.py --key statement.pub --minute 1764350100000 --ids mine.txt page.json
 
-A file is an answer of the API (the newest comes first), or has a statement a line, oldest first.
-Several are read as one chain, in the order in which they are named. It prints the signed facts of
-each minute and exits with 0, or prints one sentence about the error and exits with 1.
-The fields are described in docs/statements.md.
+A file is an answer of the API (newest first), or has one statement on each line (oldest first).
+Several files are read as one chain, in the given order. The program prints the signed facts of each
+minute and exits with 0, or prints one sentence about the error and exits with 1.
+docs/statements.md describes the fields.
 """
 
 import argparse
@@ -30,23 +30,23 @@ _NO_PREVIOUS = "0" * 64
 _LEAF_IDS = 64
 _COUNTS = {"stream", "minute_ms", "revision", "acked", "id_count", "root", "destinations"}
 _FIELDS = {*_COUNTS, "issued_at_ms", "previous"}
-# They came later, or are there only where there is something to say.
+# Fields that older statements lack, or that are omitted when empty.
 _MORE_FIELDS = {"derived", "compared"}
 _LINE, _MORE_LINE = {"delivered", "waiting", "dead", "lost"}, {"due", "not_passed"}
 
 Json = Mapping[str, Any]
 
 
-class Untrue(Exception):  # noqa: N818 - it is no error of ours
-    """The fault, as a sentence."""
+class Untrue(Exception):  # noqa: N818 - the statement is wrong, not this program
+    """The fault of a statement, as a sentence."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     asked = argparse.ArgumentParser(description="Check a chain of Hifi's signed statements.")
     asked.add_argument("--key", type=Path, required=True, help="the public key, raw, in hex")
-    asked.add_argument("--minute", type=int, help="the minute that the ids are of, in ms")
-    asked.add_argument("--ids", type=Path, help="your ids of that minute, a line each")
-    asked.add_argument("--previous", help="the digest of the last statement that you have checked")
+    asked.add_argument("--minute", type=int, help="the minute of the ids, in ms")
+    asked.add_argument("--ids", type=Path, help="your ids of that minute, one on each line")
+    asked.add_argument("--previous", help="the digest of the last statement that you checked")
     asked.add_argument("files", type=Path, nargs="+")
     options = asked.parse_args(argv)
     try:
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def read(path: Path) -> list[Json]:
-    """The statements of a file, oldest first."""
+    """Return the statements of a file, oldest first."""
     text = path.read_text()
     try:
         if text.lstrip().startswith('{"statements"'):
@@ -76,17 +76,17 @@ def read(path: Path) -> list[Json]:
 
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a name that stands twice: other readers might use the other value."""
+    """Refuse a name that occurs twice: other readers might use the other value."""
     fields: dict[str, Any] = {}
     for name, value in pairs:
         if name in fields:
-            raise Untrue(f"The name {name!r} stands twice in one object.")
+            raise Untrue(f"The name {name!r} occurs twice in one object.")
         fields[name] = value
     return fields
 
 
 def check(chain: Sequence[Json], *, key: str, previous: str | None = None) -> dict[int, Json]:
-    """The newest statement about each minute; Untrue if one of the chain cannot be believed."""
+    """Return the newest statement about each minute; raise Untrue if the chain has a fault."""
     if not _HASH.fullmatch(key):
         raise Untrue("The public key is not 32 bytes in hex.")
     if not chain:
@@ -100,10 +100,10 @@ def check(chain: Sequence[Json], *, key: str, previous: str | None = None) -> di
             raise Untrue(f"{at} names another public key than the one you trust.")
         whole = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         if not is_signed(whole.encode(), signed["signature"], key):
-            raise Untrue(f"{at} is not signed with that public key, or was changed since.")
+            raise Untrue(f"{at} is not signed with that public key, or was changed later.")
         stream = stream or statement["stream"]
         if statement["stream"] != stream:
-            raise Untrue(f"{at} is about {statement['stream']}, and those before about {stream}.")
+            raise Untrue(f"{at} is about {statement['stream']}, but earlier ones about {stream}.")
         _follows(at, statement, before, newest.get(statement["minute_ms"]), is_first=number == 1)
         _adds_up(at, statement)
         newest[statement["minute_ms"]] = statement
@@ -113,24 +113,24 @@ def check(chain: Sequence[Json], *, key: str, previous: str | None = None) -> di
 
 def _well_formed(at: str, signed: Any) -> Json:
     if not isinstance(signed, dict) or signed.keys() != {"statement", "public_key", "signature"}:
-        raise Untrue(f"{at} is not a statement with its public key and its signature.")
+        raise Untrue(f"{at} is not a statement with its public key and signature.")
     statement = signed["statement"]
     if not isinstance(statement, dict) or not _FIELDS <= statement.keys() <= _FIELDS | _MORE_FIELDS:
-        raise Untrue(f"{at} does not have the fields that a statement has.")
+        raise Untrue(f"{at} does not have the fields of a statement.")
     for name in ("revision", "acked", "id_count", "issued_at_ms", "derived", "compared"):
         if not _is_count(statement.get(name, 0)):
-            raise Untrue(f"{at}: {name} is no count.")
+            raise Untrue(f"{at}: {name} is not a count.")
     if not all(isinstance(statement[name], str) for name in ("stream", "root", "previous")):
-        raise Untrue(f"{at}: stream, root or previous is no text.")
+        raise Untrue(f"{at}: stream, root or previous is not a text.")
     if not _STREAM.fullmatch(statement["stream"]):
-        raise Untrue(f"{at}: {statement['stream']!r} is no name of a stream.")
+        raise Untrue(f"{at}: {statement['stream']!r} is not a stream name.")
     if not (_HASH.fullmatch(statement["root"]) and _HASH.fullmatch(statement["previous"])):
-        raise Untrue(f"{at}: root or previous is no SHA-256 in hex.")
+        raise Untrue(f"{at}: root or previous is not a SHA-256 in hex.")
     minute_ms = statement["minute_ms"]
     if type(minute_ms) is not int or (minute_ms != -1 and (minute_ms < 0 or minute_ms % 60_000)):
-        raise Untrue(f"{at}: {minute_ms!r} is no minute.")
+        raise Untrue(f"{at}: {minute_ms!r} is not a minute.")
     if not isinstance(statement["destinations"], dict):
-        raise Untrue(f"{at} has no lines of destinations.")
+        raise Untrue(f"{at} has no lines for destinations.")
     return statement
 
 
@@ -141,18 +141,18 @@ def _is_count(value: Any) -> bool:
 def _follows(at: str, said: Json, before: str | None, last: Json | None, *, is_first: bool) -> None:
     """Check its place in the chain, after the last statement on its minute."""
     if before is not None and said["previous"] != before:
-        raise Untrue(f"{at} does not name the one before it: one was left out, or exchanged.")
+        raise Untrue(f"{at} does not name the one before it: a statement was removed or replaced.")
     if said["previous"] == _NO_PREVIOUS and not is_first:
-        raise Untrue(f"{at} says that it is the first of its stream.")
+        raise Untrue(f"{at} claims to be the first of its stream.")
     begins = before is None and said["previous"] == _NO_PREVIOUS
     if last is None and said["revision"] != 1 and begins:
-        raise Untrue(f"{at} is the first of its stream, and a revision of something.")
+        raise Untrue(f"{at} is the first of its stream, but its revision is not 1.")
     if last is None:
         return
     if said["revision"] != last["revision"] + 1:
         raise Untrue(f"{at} is revision {said['revision']}, after {last['revision']}.")
     if said["acked"] + said.get("derived", 0) < last["acked"] + last.get("derived", 0):
-        raise Untrue(f"{at} has fewer events than the revision before it.")
+        raise Untrue(f"{at} has fewer events than the previous revision.")
 
 
 def _adds_up(at: str, said: Json) -> None:
@@ -160,7 +160,7 @@ def _adds_up(at: str, said: Json) -> None:
     if said["revision"] < 1:
         raise Untrue(f"{at} has no revision.")
     if said["id_count"] > count or bool(said["id_count"]) != bool(count):
-        raise Untrue(f"{at} has {said['id_count']} ids of {count} events.")
+        raise Untrue(f"{at} has {said['id_count']} ids for {count} events.")
     if said.get("compared", 0) > count:
         raise Untrue(f"{at} has compared {said['compared']} of {count} events.")
     for name, line in said["destinations"].items():
@@ -169,24 +169,24 @@ def _adds_up(at: str, said: Json) -> None:
 
 def _line_adds_up(at: str, line: Any, count: int) -> None:
     if not isinstance(line, dict) or not _LINE <= line.keys() <= _LINE | _MORE_LINE:
-        raise Untrue(f"{at} does not have the fields that a line has.")
+        raise Untrue(f"{at} does not have the fields of a line.")
     parts = [line["delivered"], line["waiting"], line["dead"]]
     more = [line["lost"], line.get("not_passed", {})]
     if not all(isinstance(each, dict) for each in more) or not all(
         map(_is_count, [*parts, line.get("due", 0), *more[0].values(), *more[1].values()])
     ):
-        raise Untrue(f"{at} has something that is no count.")
+        raise Untrue(f"{at} has a value that is not a count.")
     total = sum(parts) + sum(more[0].values())
     if total != line.get("due", total):
-        raise Untrue(f"{at} was due {line['due']} events, and {total} are listed.")
+        raise Untrue(f"{at} was due {line['due']} events, but {total} are listed.")
     if total > count:
-        raise Untrue(f"{at} was due {total} events, and there were {count}.")
+        raise Untrue(f"{at} was due {total} events, but there were {count}.")
     if sum(more[1].values()) > line["delivered"]:
-        raise Untrue(f"{at} has not passed on more than it was given.")
+        raise Untrue(f"{at} has more events in not_passed than delivered.")
 
 
 def is_signed(message: bytes, signature: Any, key: str) -> bool:
-    """Whether `openssl` says so."""
+    """Return whether `openssl` accepts the signature."""
     try:
         raw = base64.b64decode(signature, validate=True)
     except (TypeError, ValueError):
@@ -203,19 +203,19 @@ def is_signed(message: bytes, signature: Any, key: str) -> bool:
 
 
 def check_ids(minutes: Mapping[int, Json], minute_ms: int | None, lines: Iterable[str]) -> None:
-    """Untrue unless these are the very ids that were signed of a minute."""
+    """Raise Untrue unless these are exactly the ids that were signed for a minute."""
     signed = minutes.get(-2 if minute_ms is None else minute_ms)
     if signed is None:
         raise Untrue("There is no statement about that minute.")
     ids = {line.rstrip("\r") for line in lines if line.strip()}
     if len(ids) != signed["id_count"]:
-        raise Untrue(f"The list has {len(ids)} ids, and signed are {signed['id_count']}.")
+        raise Untrue(f"The list has {len(ids)} ids, but {signed['id_count']} were signed.")
     if root_of(ids) != signed["root"]:
-        raise Untrue("The list has as many ids as were signed, and they are others.")
+        raise Untrue("The list has as many ids as were signed, but other ones.")
 
 
 def root_of(ids: Iterable[str]) -> str:
-    """RFC 9162, 2.1.1: a leaf is 64 of the sorted ids, a line each; a backslash is doubled."""
+    """Return the Merkle root (RFC 9162, 2.1.1); a leaf has 64 ids, with backslashes doubled."""
     lines = [each.replace("\\", "\\\\") for each in sorted(ids)]
     blocks = ["\n".join(lines[at : at + _LEAF_IDS]) for at in range(0, len(lines), _LEAF_IDS)]
     level = [hashlib.sha256(b"\0" + block.encode()).digest() for block in blocks]

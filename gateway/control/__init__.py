@@ -1,1 +1,1 @@
-"""The control plane: streams, destinations, keys, tenants, dead letters, receipts."""
+"""The control plane: routes for settings, dead letters, replays, receipts and changes."""

@@ -1,7 +1,7 @@
-"""Bounds how much of what all tenants share one of them may set up.
+"""Bounds how many objects one tenant may set up, because all tenants share Kafka and processes.
 
-Checked within the change itself, on the newest configuration there is: however many gateways are
-asked at once, nobody gets beyond a bound.
+Each change checks its bounds on the newest configuration, so even requests to several gateways at
+once cannot exceed one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,15 +21,15 @@ Bounded: TypeAlias = Literal[
     "channels",
     "keys",
 ]
-# Why there is more in use than is listed.
-_HELD = " (removed ones that are still kept count too)"
+# Explains why more objects count than a list shows.
+_HELD = " (including removed ones that are still kept)"
 _REMOVED_COUNT = frozenset({"streams", "partitions", "destinations", "pipelines", "tables"})
 
 
 def check_bounds(
     tenant: str, configuration: Configuration, settings: Settings, more: Mapping[Bounded, int]
 ) -> None:
-    """Refuse additions that take a tenant beyond a bound; existing objects may always stay."""
+    """Refuse additions that take a tenant beyond a bound; never refuse existing objects."""
     shown = bounds_of(tenant, configuration, settings)
     for name, count in more.items():
         used, bound = shown[name]["used"], shown[name]["max"]
@@ -37,8 +37,8 @@ def check_bounds(
             held = _HELD if name in _REMOVED_COUNT else ""
             raise Problem(
                 "bound_reached",
-                f"The tenant {tenant!r} has {used} {name}{held}, this takes {count} more, and"
-                f" {bound} is its bound. The operator of Hifi can raise it:"
+                f"The tenant {tenant!r} has {used} {name}{held}, this needs {count} more, and"
+                f" its bound is {bound}. The operator of Hifi can raise it:"
                 f" PUT /v1/tenants/{tenant} with {name}_max.",
                 members={"bound": name, "used": used, "max": bound},
             )
@@ -47,7 +47,7 @@ def check_bounds(
 def bounds_of(
     tenant: str, configuration: Configuration, settings: Settings
 ) -> Mapping[Bounded, Mapping[str, int]]:
-    """How much of everything a tenant uses, and how much it may."""
+    """Return how many of each kind of object a tenant has, and its bound."""
     own = configuration.tenants.get(tenant)
     used: Mapping[Bounded, int] = {
         "streams": sum(1 for _ in _streams(tenant, configuration)),
@@ -78,7 +78,7 @@ def bounds_of(
 
 
 def _streams(tenant: str, configuration: Configuration) -> Iterator[Stream | RemovedStream]:
-    # Kafka keeps the topics of those that were removed.
+    # Kafka keeps the topics of removed streams.
     for streams in (configuration.streams, configuration.removed_streams):
         yield from (each for each in streams.values() if each.tenant == tenant)
 
@@ -86,6 +86,6 @@ def _streams(tenant: str, configuration: Configuration) -> Iterator[Stream | Rem
 def _destinations(tenant: str, configuration: Configuration) -> Iterator[str]:
     ours = {each.name for each in _streams(tenant, configuration)}
     yield from (each.id for each in configuration.destinations.values() if each.stream in ours)
-    # Every process goes on knowing of those that were removed.
+    # Every process still keeps removed destinations in memory.
     gone = configuration.removed_destinations.values()
     yield from (each.id for each in gone if each.tenant == tenant)

@@ -41,7 +41,7 @@ class ChannelList(BaseModel):
 
 
 class ChannelTest(BaseModel):
-    """The answer to a test message."""
+    """The channel's answer to a test message."""
 
     is_taken: bool
     says: str
@@ -76,7 +76,7 @@ async def put_channel(
     async def edit(before: Channel | None) -> Channel:
         fields = named(given, name=channel, tenant=caller.tenant)
         if fields.get("url") is not None:
-            # It replaces a kept one.
+            # The new address replaces a stored secret one.
             fields.setdefault("secret_url", None)
         is_same_way = before is not None and before.via == fields.get("via")
         kept = before if is_same_way else None
@@ -94,7 +94,7 @@ async def put_channel(
 
 @router.delete(_PATH, status_code=204, response_class=Response)
 async def delete_channel(channel: PathName, caller: Admin, plane: Plane, when: When) -> None:
-    """Delete the channel: nobody is notified there any more."""
+    """Delete the channel: Hifi stops sending notices there."""
     item = caller.channel(channel, plane.configuration)
     await plane.change(
         item.config_key,
@@ -112,23 +112,23 @@ async def delete_channel(channel: PathName, caller: Admin, plane: Plane, when: W
     openapi_extra=also("channel_test_rate", "not_tried"),
 )
 async def test_channel(channel: PathName, caller: Admin, plane: Plane) -> Response:
-    """Send a test message from the process that sends all others, and return the answer to it."""
+    """Send a test message from the process that sends all messages; return the channel's answer."""
     item = caller.channel(channel, plane.configuration)
     plane.charge_channel_test(caller.tenant)
     answer = await plane.try_channel(ChannelAsked(msgspec.Raw(item.to_json())))
     if answer is None:
         raise Problem(
             "not_tried",
-            "No observer has answered in time: it may be starting, or be away. Ask again.",
+            "No observer answered in time: it may be starting or down. Ask again.",
             headers=((b"retry-after", b"5"),),
         )
     return as_json({"is_taken": answer.is_taken, "says": answer.says})
 
 
 async def _check_address(plane: ControlPlane, given: JsonObject, tenant: str) -> None:
-    """Refuse an address that Hifi may not send to; a mark's address was judged before."""
+    """Refuse an address that Hifi may not send to; a mark's address was checked before."""
     for setting in ("url", "secret_url"):
         if isinstance(url := given.get(setting), str) and is_web_address(url):
             if urlsplit(url).username is not None:
-                raise ConfigError(setting, "nobody signs in there: leave out user and password")
+                raise ConfigError(setting, "Hifi does not sign in there: omit user and password")
             await check_target(plane, tenant, setting, url)

@@ -1,7 +1,7 @@
 """Routes to set up destinations: where a stream's events go, and how.
 
-An address is judged here, so that its owner hears of it at once, and again at each connection,
-because names change their addresses. An unknown name is accepted, with a warning.
+An address is checked here, so that its owner sees a refusal at once. Delivery checks it again at
+each connection, because a name's addresses change. An unknown name is accepted with a warning.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
 log = structlog.get_logger()
 
-# A healthy resolver answers within this; the address is judged again at each connection.
+# A healthy resolver answers within this time; delivery checks the address again.
 _RESOLVE_S = 2.0
 
 
@@ -61,7 +61,7 @@ class DestinationList(BaseModel):
 
 @router.get("/v1/streams/{stream}/destinations", response_model=DestinationList)
 async def list_destinations(stream: PathName, caller: Reader, plane: Plane) -> Response:
-    """List a stream's destinations; for a removed stream, those that it had."""
+    """List a stream's destinations; for a removed stream, its former ones."""
     known = caller.past_stream(stream, plane.configuration)
     items = sorted(plane.configuration.destinations_of(stream), key=lambda each: each.name)
     gone = listed(plane.configuration.removed_from(known))
@@ -92,14 +92,14 @@ async def put_destination(
     when: When,
 ) -> Response:
     caller.stream(stream, plane.configuration)
-    # Clients PUT the answer to another request; its warning was for its reader.
+    # Clients send back an earlier answer, whose warning is no setting.
     given.pop("warning", None)
 
     async def edit(before: Destination | None) -> Destination:
         caller.stream(stream, plane.configuration)
         removed = plane.configuration.removed_destinations
         if before is None and destination_id(stream, destination) in removed:
-            # It goes on where it was, without its old stop: a person has looked at it.
+            # A former destination continues at its old position, without its old pause or hold.
             given["resumed_at_ms"] = now_ms()
         elif before is None:
             plane.check_bounds(caller.tenant, {"destinations": 1})
@@ -109,7 +109,7 @@ async def put_destination(
         _check_order(wanted, plane.configuration)
         return wanted
 
-    # Judge it beforehand as well, so that no other change waits for a slow resolver.
+    # Check it beforehand as well, so that no other change waits for a slow resolver.
     before = plane.configuration.destinations.get(destination_id(stream, destination))
     when.check(before)
     warnings = await _check_targets(plane, await edit(before), caller.tenant)
@@ -124,7 +124,7 @@ async def put_destination(
 async def resume_destination(
     stream: PathName, destination: PathName, caller: Admin, plane: Plane, when: When
 ) -> Response:
-    """Try it now, as a person has looked at it: end a pause, a hold, a disabling or a breaker."""
+    """Try the destination now: end a pause, a hold, a disabling or an open breaker."""
     item = _known(stream, destination, caller, plane.configuration)
 
     async def edit(_: Destination | None) -> Destination:
@@ -140,7 +140,7 @@ async def resume_destination(
 async def delete_destination(
     stream: PathName, destination: PathName, caller: Admin, plane: Plane, when: When
 ) -> None:
-    """Remove the destination: events that wait for a retry become dead letters."""
+    """Remove the destination. Its events that wait for a retry become dead letters."""
     item = _known(stream, destination, caller, plane.configuration)
 
     async def edit(_: Destination | None) -> RemovedDestination:
@@ -165,7 +165,7 @@ class RotationResult(BaseModel):
     openapi_extra=also("secrets_off", "kafka_unavailable"),
 )
 async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
-    """Seal every secret again with the newest key, so that the older keys can go."""
+    """Seal every secret again with the newest key, so that older keys can be removed."""
     caller.check_operator()
     if not plane.box.has_keys:
         raise Problem("secrets_off", "HIFI_SECRET_KEYS is not set for this gateway.")
@@ -191,7 +191,7 @@ async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
                     edit,
                     by=caller.author,
                     when=Preconditions(),
-                    did="sealed anew",
+                    did="resealed",
                 )
                 result.sealed_anew += old_count
         except SecretUnavailableError:
@@ -201,13 +201,13 @@ async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
 
 
 def destination_of(stream: str, name: str, configuration: Configuration) -> Destination:
-    """Return the destination of that name; Problem if the stream has none."""
+    """Return the destination of that name; raise Problem if the stream has none."""
     item = configuration.destinations.get(destination_id(stream, name))
     if item is None:
         raise Problem(
             "unknown_destination",
             f"{stream} has no destination {name[:100]!r};"
-            f" GET /v1/streams/{stream}/destinations lists the ones there are.",
+            f" GET /v1/streams/{stream}/destinations lists them.",
         )
     return item
 
@@ -218,10 +218,10 @@ def _known(stream: str, name: str, caller: Caller, configuration: Configuration)
 
 
 def _keep_shards(given: dict[str, Any], before: Destination) -> None:
-    """Refuse other shards: with them two processes would send the same for a while."""
+    """Refuse a new number of shards: for a while, two processes would send the same events."""
     if given.setdefault("shards", before.shards) != before.shards:
         raise ConfigError(
-            "shards", f"it is {before.shards} for good: make another destination, and remove this"
+            "shards", f"it stays {before.shards}: make another destination and remove this one"
         )
 
 
@@ -230,8 +230,8 @@ def _check_order(wanted: Destination, configuration: Configuration) -> None:
     if wanted.order == "stream" and count > 1:
         raise ConfigError(
             "order",
-            f"a stream has one order if it has one Kafka partition; {wanted.stream} has {count}:"
-            ' make a stream with partition_count 1, or say "key"',
+            f"only a stream with one Kafka partition has an order; {wanted.stream} has {count}:"
+            ' make a stream with partition_count 1, or set "key"',
         )
 
 
@@ -242,7 +242,7 @@ def _read(given: Mapping[str, Any], before: Destination | None, box: SecretBox) 
     sealed = sealed_fields(given, before=before, owner=owner, box=box)
     wanted = strictly(Destination.of({"resumed_at_ms": resumed_at_ms, **sealed}), before)
     if urlsplit(wanted.url).username is not None:
-        raise ConfigError("url", "a user and a password belong into auth, where they are sealed")
+        raise ConfigError("url", "put the user and password into auth, where they are sealed")
     if before is not None and wanted.begins_anew(before):
         return replace(wanted, resumed_at_ms=now_ms())
     return wanted
@@ -258,7 +258,7 @@ async def _check_targets(plane: ControlPlane, wanted: Destination, tenant: str) 
 
 
 async def check_target(plane: ControlPlane, tenant: str, setting: str, url: str) -> str | None:
-    """Refuse an address that Hifi may not send to; return a warning if it is not known now."""
+    """Refuse an address that Hifi may not send to; return a warning if its name is unknown."""
     allows_private = plane.settings.allow_private
     try:
         host = read_host(ascii_host(urlsplit(url).hostname or ""))
@@ -267,7 +267,7 @@ async def check_target(plane: ControlPlane, tenant: str, setting: str, url: str)
     refusal = Problem(
         "target_forbidden",
         f"{setting}: Hifi sends to public addresses only"
-        + (", and to private ones here; this is neither." if allows_private else "."),
+        + (", and to private ones here. This is neither." if allows_private else "."),
         pointer=pointer_to(setting),
     )
     if host_class(host) == "never":
@@ -279,7 +279,7 @@ async def check_target(plane: ControlPlane, tenant: str, setting: str, url: str)
             until_s = asyncio.get_running_loop().time() + _RESOLVE_S
             addresses = list(await plane.resolver(host, until_s, tenant))
         except (NoSuchHostError, ResolverDownError):
-            return f"{setting}: nobody knows the name {host!r} now; events wait until it is."
+            return f"{setting}: no such name now: {host!r}. Events wait until it can be resolved."
     if not may_send(addresses, allows_private=allows_private):
         raise refusal
     return None

@@ -1,6 +1,6 @@
-"""Routes to make and show API keys and links, and to set what a tenant may use.
+"""Routes to make and show API keys and links, and to set tenants' quotas.
 
-A key's hashes stay inside: answers only show how many of its texts are good.
+Answers never show a key's hashes, only how many of its texts are valid.
 """
 
 import json
@@ -70,7 +70,7 @@ _LIMITS = (
 
 @router.get("/v1/limits", response_model=dict[str, Any])
 async def show_limits(caller: Reader, plane: Plane) -> Response:
-    """Show all limits that a sender must keep to."""
+    """Show all limits that apply to senders, with the caller's quotas and bounds."""
     quotas = plane.configuration.tenants.get(caller.tenant)
     return as_json(
         {
@@ -107,11 +107,11 @@ async def show_key(key: PathName, caller: Admin, plane: Plane) -> Response:
 async def put_key(
     key: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
 ) -> Response:
-    """Make a key. Its text is in this answer and nowhere else, ever."""
+    """Make a key. Only this answer shows its text."""
     tenant = given.setdefault("tenant", caller.tenant)
     if not isinstance(tenant, str) or not _is_in_charge(caller, tenant):
-        raise Problem("scope_missing", "Keys are made for one's own tenant.")
-    # Other values are refused below, where the key is built.
+        raise Problem("scope_missing", "You can make keys for your own tenant only.")
+    # Invalid kinds are refused below, where the key is built.
     is_browser = given.get("kind") == "browser"
     text = _new_text("browser" if is_browser else "secret", key)
 
@@ -119,11 +119,11 @@ async def put_key(
         if known is not None:
             if _is_in_charge(caller, known.tenant):
                 when.check(known)
-            raise Problem("key_in_use", f"There is a key {key!r}: rotate or delete it.")
+            raise Problem("key_in_use", f"There is a key {key!r} already: rotate or delete it.")
 
     async def edit(_: ApiKey | None) -> ApiKey:
         if "secrets" in given:
-            raise ConfigError("secrets", "they are made here")
+            raise ConfigError("secrets", "only the gateway makes them")
         if given.get("expires_at_ms") is None:
             given["expires_at_ms"] = _until_ms(caller, plane)
         unread = [{"hash": secret_from(text, signs=False).hash}]
@@ -139,7 +139,7 @@ async def put_key(
 
 @router.post("/v1/keys/{key}/rotate", response_model=ApiKey)
 async def rotate_key(key: PathName, caller: Admin, plane: Plane, when: When) -> Response:
-    """Give a key a second secret: both are good, until `retire` or the next rotation."""
+    """Give a key a second secret. Both are valid until `retire` or the next rotation."""
 
     def check(known: ApiKey | None) -> ApiKey:
         _check_new_text(checked := _checked(known, caller), caller, plane)
@@ -155,7 +155,7 @@ async def rotate_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
 
 @router.post("/v1/keys/{key}/retire", response_model=ApiKey)
 async def retire_key(key: PathName, caller: Admin, plane: Plane, when: When) -> Response:
-    """Make the newest text of the key the only good one."""
+    """Make the newest text of the key the only valid one."""
 
     async def edit(before: ApiKey) -> ApiKey:
         return before.with_newest_only()
@@ -191,10 +191,10 @@ async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     ),
 )
 async def make_link(request: Request, caller: Admin, given: JsonObject, plane: Plane) -> Response:
-    """Make a link that shows the console as a reader sees it: `path` there. Nothing is stored.
+    """Make a link to the console as a reader sees it; `path` is its path there. Nothing is stored.
 
-    `tenant` (one's own), `streams` (all), `origins` of pages that may show it in a frame (none),
-    `lasts_s` (3600, at most 86400). It ends with the key that asks for it, too.
+    `tenant` (default: your own), `streams` (all), `origins` of pages that may show it in a frame
+    (none), `lasts_s` (3600, at most 86400). The link also ends when your key does.
     """
     text = request.headers.get("authorization", "").partition(" ")[2].strip()
     shown, at_ms = read_text(text), now_ms()
@@ -203,14 +203,15 @@ async def make_link(request: Request, caller: Admin, given: JsonObject, plane: P
     if key is None or secret is None or not key.is_live(at_ms):
         raise Problem(
             "scope_missing",
-            "A link is signed by an API key with the scope admin, and ends with it: make one, also"
-            " as the operator (`hifi keys create NAME --scope admin`), and ask with that.",
+            "Only an API key with the scope admin can sign a link, and the link ends with the key."
+            " Make a key (`hifi keys create NAME --scope admin`), also as the operator, and send"
+            " this request with it.",
         )
     if not secret.link_key and "admin" in key.scopes:
-        raise Problem("scope_missing", "This key is older than links are: rotate it first.")
+        raise Problem("scope_missing", "This key was made before Hifi had links: rotate it first.")
     link = _link_of(given, key, at_ms=at_ms)
     if not link.is_granted_by(key):
-        raise Problem("scope_missing", "A key makes links for what it is for itself.")
+        raise Problem("scope_missing", "The link would show more than this key may read.")
     for name in link.streams:
         stream = plane.configuration.streams.get(name)
         if stream is None or stream.tenant != link.tenant:
@@ -218,23 +219,23 @@ async def make_link(request: Request, caller: Admin, given: JsonObject, plane: P
             raise Problem("unknown_stream", detail, pointer="/streams")
     made = write_link(link, text)
     if len(made) > LINK_CHARS_MAX:
-        raise ConfigError("streams", "these are too many names for one link")
+        raise ConfigError("streams", "there are too many names for one link")
     log.info("link.made", key=key.id, tenant=link.tenant, by=caller.kind)
     answer = {**_LINK.dump_python(link, mode="json"), "link": made, "path": f"/embed/{made}/"}
     return as_json(answer, is_new=True)
 
 
 def _link_of(given: Mapping[str, Any], key: ApiKey, *, at_ms: int) -> ViewLink:
-    """Return the wanted link; ConfigError names the member that is wrong."""
+    """Return the requested link; ConfigError names the invalid member."""
     asked: dict[str, Any] = {"tenant": key.tenant, "streams": sorted(key.streams)}
     asked["lasts_s"] = HOUR_MS // 1000
     known = {*asked, "origins"}
     for name in given.keys() - known:
-        raise ConfigError(name, f"there is no such setting; there are {', '.join(sorted(known))}")
+        raise ConfigError(name, f"there is no such setting; known: {', '.join(sorted(known))}")
     asked |= given
     lasts_s, longest_s = asked.pop("lasts_s"), LINK_LASTS_MS_MAX // 1000
     if type(lasts_s) not in {int, float} or not 0 < lasts_s <= longest_s:
-        raise ConfigError("lasts_s", f"it is a number of seconds, {longest_s} at most")
+        raise ConfigError("lasts_s", f"it must be a number of seconds, at most {longest_s}")
     ends_ms = at_ms + round(lasts_s * 1000)
     if key.expires_at_ms is not None:
         ends_ms = min(ends_ms, key.expires_at_ms)
@@ -243,7 +244,7 @@ def _link_of(given: Mapping[str, Any], key: ApiKey, *, at_ms: int) -> ViewLink:
 
 @router.get("/v1/tenants", response_model=dict[str, list[Tenant]])
 async def list_tenants(caller: Reader, plane: Plane) -> Response:
-    """List the tenants with quotas; a tenant's own key sees only its tenant."""
+    """List the tenants with quotas; a tenant's own key sees only that tenant."""
     tenants = sorted(plane.configuration.tenants.values(), key=lambda each: each.name)
     ours = [each.known_fields() for each in tenants if _is_in_charge(caller, each.name)]
     return as_json({"tenants": ours})
@@ -286,14 +287,14 @@ async def delete_tenant(tenant: PathName, caller: Admin, plane: Plane, when: Whe
 def shown(key: ApiKey, uses: Uses) -> dict[str, Any]:
     fields = key.known_fields()
     del fields["secrets"]
-    # The oldest text first: whoever ends a rotation asks whether it is still in use.
+    # Oldest text first: before ending a rotation, people check whether it is still in use.
     used = [uses.last_ms(secret) for secret in key.secrets]
     last = max((at_ms for at_ms in used if at_ms), default=None)
     return {**fields, "live_texts": len(used), "last_used_at_ms": last, "texts_used_at_ms": used}
 
 
 def _secret_of(key: ApiKey, text: str) -> Secret:
-    """Return the stored form of a text of the key."""
+    """Return the stored form of one of the key's texts."""
     secret = secret_from(text, signs=key.must_sign)
     return replace(secret, link_key=link_key_of(text)) if "admin" in key.scopes else secret
 
@@ -315,13 +316,13 @@ async def _store(
     key = config_key("key", key_id)
     before, after = await plane.change(key, edit, by=by, when=when, check=check)
     log.info("key.written", key=after.id, tenant=after.tenant)
-    # The text of a key is shown only once, in the answer that makes it.
+    # Only the answer that makes a key's text shows it.
     answer = shown(after, plane.callers.uses) | ({"key": text} if text else {})
     return as_json(answer, item=after, is_new=before is None)
 
 
 def _checked(key: ApiKey | None, caller: Caller) -> ApiKey:
-    """Return a key that the caller may change or end: one that they could have made."""
+    """Return the key if the caller may change or end it: if they could have made it."""
     if key is None or not _is_in_charge(caller, key.tenant):
         raise _unknown_key()
     caller.check_grant(key)
@@ -329,21 +330,21 @@ def _checked(key: ApiKey | None, caller: Caller) -> ApiKey:
 
 
 def _until_ms(caller: Caller, plane: ControlPlane) -> int | None:
-    """Return the latest end of a key that this caller makes or rotates, None for no limit."""
+    """Return the latest expiry of keys that this caller makes or rotates; None for no limit."""
     days = plane.settings.keys_by_token_days
     return now_ms() + days * DAY_MS if caller.kind == "token" and days else None
 
 
 def _check_new_text(key: ApiKey, caller: Caller, plane: ControlPlane) -> None:
-    """Refuse to give out a text that outlasts a token by too much."""
+    """Refuse a new text that would outlast the caller's token by too long."""
     until_ms = _until_ms(caller, plane)
     if until_ms is not None and (key.expires_at_ms is None or key.expires_at_ms > until_ms):
         days = plane.settings.keys_by_token_days
         raise Problem(
             "scope_missing",
-            f"A token makes and rotates only keys that end within {days} days (expires_at_ms"
-            f" {until_ms} at most). Use a key for this, or have"
-            " HIFI_GATEWAY_KEYS_BY_TOKEN_DAYS changed.",
+            f"With a token you can make and rotate only keys that end within {days} days"
+            f" (expires_at_ms {until_ms} at most). Use a key instead, or have the operator change"
+            " HIFI_GATEWAY_KEYS_BY_TOKEN_DAYS.",
             pointer="/expires_at_ms",
         )
 
@@ -353,13 +354,13 @@ def _sees(caller: Caller, key: ApiKey) -> bool:
 
 
 def _unknown_key() -> Problem:
-    return Problem("unknown_key", "GET /v1/keys lists the keys there are.")
+    return Problem("unknown_key", "GET /v1/keys lists your keys.")
 
 
 def _unknown_tenant() -> Problem:
-    return Problem("unknown_tenant", "No quotas are set for a tenant of that name.")
+    return Problem("unknown_tenant", "No tenant of that name has quotas.")
 
 
 def _is_in_charge(caller: Caller, tenant: str) -> bool:
-    """Say whether the tenant is their own, or they are the operator with a key for all streams."""
+    """Return whether it is the caller's tenant, or the caller an operator for all streams."""
     return caller.tenant == tenant or (caller.tenant == DEFAULT_TENANT and not caller.streams)

@@ -1,4 +1,4 @@
-"""The route to try a pipeline: it shows what some events would become, and writes nothing."""
+"""The route to try a pipeline: it shows the rows for some events, and writes nothing."""
 
 from typing import Any
 
@@ -27,25 +27,25 @@ from shared.event.trial import TrialAsked
 router = APIRouter()
 
 _NEWEST_DEFAULT = 10
-# One record has to hold the question.
+# The whole request must fit into one Kafka record.
 _BYTES_MAX = 500_000
 
 
 class TriedRow(BaseModel):
-    """One row that an event became."""
+    """One row that the pipeline makes of an event."""
 
     of: int | None = Field(
-        description="Number of the event it came from, counted from 1; null for a window."
+        description="Number of the row's event, counted from 1; null for a row of a window."
     )
-    outcome: str = Field(description="passed, filtered, dead, late.")
+    outcome: str = Field(description="passed, filtered, dead or late.")
     reason: str
-    target: str = Field(description="The stream or table that it would go to.")
+    target: str = Field(description="The stream or table that would get the row.")
     key: str | None
-    value: str = Field(description="What would be written; of a long one its beginning.")
+    value: str = Field(description="The row's value; the beginning of a long one.")
 
 
 class TrialFound(BaseModel):
-    """The outcome of the events. An event that is only counted in a window has no row."""
+    """The result of a trial. An event that only counts in a window has no row of its own."""
 
     given: list[str] = Field(description="The events, in order.")
     rows: list[TriedRow]
@@ -57,13 +57,13 @@ class TrialFound(BaseModel):
     response_model=TrialFound,
     openapi_extra=takes(
         {
-            "document": {"type": "object", "description": "Without it, as it is."},
+            "document": {"type": "object", "description": "Default: as stored."},
             "events": {
                 "type": "array",
                 "items": {},
                 "maxItems": GIVEN_MAX,
                 "default": [],
-                "description": "As they come; none: the newest of its stream.",
+                "description": "Events to try; without any, the stream's newest.",
             },
             "newest": {
                 "type": "integer",
@@ -79,9 +79,9 @@ class TrialFound(BaseModel):
 async def try_pipeline(
     pipeline: PathName, caller: Admin, given: JsonObject, plane: Plane
 ) -> Response:
-    """Show what `events`, or the `newest` of its stream, would become, and write nothing.
+    """Show the rows for `events`, or for the `newest` ones of its stream, and write nothing.
 
-    The pipeline is the stored one, or that of `document`, which need not exist yet.
+    Try the stored pipeline, or the one in `document`, which need not exist yet.
     """
     asked = _asked(pipeline, caller, given, plane)
     async with plane.trial_turns.of(caller.tenant):
@@ -89,8 +89,8 @@ async def try_pipeline(
     if answer is None:
         raise Problem(
             "not_tried",
-            "Nobody who runs pipelines has answered in time: they may be starting Spark, or be"
-            " away. Ask again.",
+            "No pipelines process answered in time: it may be starting Spark, or be down."
+            " Ask again.",
             headers=((b"retry-after", b"5"),),
         )
     if answer.is_unfinished:
@@ -104,12 +104,12 @@ async def try_pipeline(
 
 def _asked(name: str, caller: Caller, given: JsonObject, plane: ControlPlane) -> TrialAsked:
     for member in given.keys() - {"document", "events", "newest"}:
-        raise ConfigError(member, "there is no such member; there are document, events, newest")
+        raise ConfigError(member, "there is no such member; known: document, events, newest")
     events, newest = given.get("events", []), given.get("newest", _NEWEST_DEFAULT)
     if not isinstance(events, list) or len(events) > GIVEN_MAX:
-        raise ConfigError("events", f"it is a list of at most {GIVEN_MAX} events")
+        raise ConfigError("events", f"it must be a list of at most {GIVEN_MAX} events")
     if type(newest) is not int or not 1 <= newest <= GIVEN_MAX:
-        raise ConfigError("newest", f"it is a number from 1 to {GIVEN_MAX}")
+        raise ConfigError("newest", f"it must be a number from 1 to {GIVEN_MAX}")
     item = _pipeline(name, given.get("document"), caller, plane.rehearsal())
     packed = tuple(msgspec.Raw(msgspec.json.encode(event)) for event in events)
     asked = TrialAsked(item.tenant, msgspec.Raw(item.to_json()), packed, newest)
@@ -119,20 +119,20 @@ def _asked(name: str, caller: Caller, given: JsonObject, plane: ControlPlane) ->
 
 
 def _pipeline(name: str, document: Any, caller: Caller, plane: ControlPlane) -> Pipeline:
-    """Return it as it would be stored; all that is kept for it stays closed."""
+    """Return the pipeline as it would be stored; its stored secrets stay sealed."""
     before = plane.configuration.pipelines.get(name)
     if document is None or (before is not None and before.tenant == caller.tenant):
         before = known_pipeline(name, caller, plane.configuration)
     elif before is not None:
-        raise Problem("pipeline_in_use", f"The name {name!r} belongs to somebody else.")
+        raise Problem("pipeline_in_use", f"The name {name!r} belongs to another tenant.")
     if before is None:
         gone = plane.configuration.removed_pipelines.get(name)
         check_kept_name(gone, caller, code="pipeline_in_use")
     if document is None:
-        assert before is not None, "it was found"
+        assert before is not None, "known_pipeline found it"
         return before
     if not isinstance(document, dict):
-        raise ConfigError("document", "it is an object")
-    # Clients send the document as a GET shows it.
+        raise ConfigError("document", "it must be an object")
+    # Clients send the document as GET shows it, with its state.
     members = {member: value for member, value in document.items() if member != "state"}
     return wanted_of(name, members, before, caller, plane)

@@ -1,7 +1,7 @@
 """Routes to set up pipelines: what they make of a stream's events, and where they write it.
 
-The shape of a document is judged here, at once. The service that runs pipelines judges its
-expressions, with Spark, within seconds: GET shows its verdict.
+A document's shape is checked here, at once. The service that runs pipelines checks its expressions
+with Spark within seconds; GET shows the result.
 """
 
 import asyncio
@@ -57,15 +57,15 @@ log = structlog.get_logger()
 router = APIRouter()
 
 _PATH = "/v1/pipelines/{pipeline}"
-# How long a GET may wait for the verdict, and how often it looks.
+# How long a GET may wait for that result, and how often it looks.
 _WAIT_S_MAX = 10.0
 _LOOK_S = 0.25
-# How often a pipeline has ended its executor, and when last.
+# How often a pipeline has killed its executor, and when it last did.
 _ENDED = ("executors_ended", "executor_ended_at_ms")
 
 
 class PipelineLine(BaseModel):
-    """A line of a list: the pipeline, and whether it runs."""
+    """A line of a list: a pipeline, and whether it runs."""
 
     name: str
     reads: str
@@ -96,10 +96,10 @@ async def show_pipeline(
     caller: Reader,
     plane: Plane,
     wait: Annotated[
-        float, Query(ge=0, le=_WAIT_S_MAX, description="Seconds to wait for its judgement.")
+        float, Query(ge=0, le=_WAIT_S_MAX, description="Seconds to wait while it is `checking`.")
     ] = 0.0,
 ) -> Response:
-    """Show a pipeline, and whether it runs: `checking`, `running` or `refused`, and why."""
+    """Show a pipeline and its state: `checking`, `running` or `refused`, and why."""
     until_s = asyncio.get_running_loop().time() + wait
     while True:
         item = known_pipeline(pipeline, caller, plane.configuration)
@@ -124,11 +124,11 @@ async def put_pipeline(
 ) -> Response:
     def check_owner(owned: Pipeline | None) -> None:
         if owned is not None and owned.tenant != caller.tenant:
-            raise Problem("pipeline_in_use", f"The name {pipeline!r} belongs to somebody else.")
+            raise Problem("pipeline_in_use", f"The name {pipeline!r} belongs to another tenant.")
         if owned is not None:
             _check_streams(owned, caller)
 
-    # Clients PUT the answer of a GET; its state was for its reader.
+    # Clients send back the answer of a GET; its state is no setting.
     given.pop("state", None)
 
     async def edit(before: Pipeline | None) -> Pipeline:
@@ -152,7 +152,7 @@ async def put_pipeline(
     gone = plane.configuration.removed_pipelines.get(pipeline)
     before, after = await plane.change(key, edit, by=caller.author, when=when, check=check_owner)
     plane.note("pipeline.written", pipeline=pipeline, tenant=caller.tenant)
-    # The pipelines service has not heard of it yet.
+    # The pipelines service has not seen it yet.
     answer = shown(after, PipelineState(after.fingerprint, "checking"))
     begins = before is None and (gone is None or gone.generation < after.generation)
     if begins and (note := await late_start(plane.store, plane.configuration, after)):
@@ -162,7 +162,7 @@ async def put_pipeline(
 
 @router.delete(_PATH, status_code=204, response_class=Response)
 async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when: When) -> None:
-    """Stop it. Its output stays; its name and reading position stay its owner's."""
+    """Stop the pipeline. Its output stays; its name and reading position stay with its owner."""
     item = known_pipeline(pipeline, caller, plane.configuration)
 
     async def edit(_: Pipeline | None) -> RemovedPipeline:
@@ -172,7 +172,7 @@ async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when:
             newest.name,
             newest.tenant,
             newest.source.stream,
-            # Its replacement, if one is being built, goes too.
+            # This also removes a replacement that is being built.
             max(newest.generation, built.generation if built else 0),
             now_ms(),
             starts_late=newest.starts_late,
@@ -186,7 +186,7 @@ async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when:
 def wanted_of(
     name: str, given: JsonObject, before: Pipeline | None, caller: Caller, plane: Plane
 ) -> Pipeline:
-    """Return the pipeline that a PUT stores; Problem says what is wrong with it, and where."""
+    """Return the pipeline that a PUT stores; Problem points at the place of an error."""
     known = before or plane.configuration.removed_pipelines.get(name)
     with told_of_the_document():
         document = named(given, name=name, tenant=caller.tenant)
@@ -204,7 +204,7 @@ def _outputs(given: JsonObject) -> list[Any]:
 
 
 async def _check_hosts(wanted: Pipeline, plane: Plane) -> None:
-    """Refuse databases at addresses that Hifi may not connect to."""
+    """Refuse databases at addresses that Hifi may not connect to, or at too many hosts."""
     if (table := wanted.to_database) is None:
         return
     path = "to.0.database"
@@ -218,7 +218,7 @@ async def _check_hosts(wanted: Pipeline, plane: Plane) -> None:
     if len(hosts := {urlsplit(url).hostname for url in servers}) > HOSTS_MAX:
         raise Problem(
             "bad_pipeline",
-            f"to.0.database.shards: they are at {len(hosts)} hosts, and {HOSTS_MAX} are the most.",
+            f"to.0.database.shards: they name {len(hosts)} hosts; at most {HOSTS_MAX} are allowed.",
             pointer=pointer_to(f"{path}.shards"),
         )
     for url, setting in servers.items():
@@ -260,14 +260,14 @@ def _sees(caller: Caller, tenant: str, streams: set[str]) -> bool:
 def known_pipeline(name: str, caller: Caller, configuration: Configuration) -> Pipeline:
     item = configuration.pipelines.get(name)
     if item is None or item.tenant != caller.tenant:
-        detail = f"There is no pipeline {name[:100]!r}; GET /v1/pipelines lists the ones there are."
+        detail = f"There is no pipeline {name[:100]!r}; GET /v1/pipelines lists your pipelines."
         raise Problem("unknown_pipeline", detail)
     _check_streams(item, caller)
     return item
 
 
 def _check_streams(pipeline: Pipeline, caller: Caller) -> None:
-    """Refuse a key that is not for all of the pipeline's streams, or not for tables."""
+    """Refuse a key that may not use all of the pipeline's streams, or its tables."""
     if pipeline.tables:
         caller.check_tables()
     for stream in sorted(pipeline.streams):
@@ -285,29 +285,30 @@ def told_of_the_document() -> Iterator[None]:
 
 
 def keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) -> None:
-    """Keep what cannot change: it goes on where it is in its stream, with its ids."""
+    """Keep settings that a PUT cannot change, as the pipeline continues at its position."""
     generation, stream = 1, None
     if known is not None:
         generation = known.generation
         stream = known.source.stream if isinstance(known, Pipeline) else known.stream
     if document.setdefault("generation", generation) != generation:
-        raise ConfigError("generation", f"it is {generation}, and not for a PUT to change")
+        raise ConfigError("generation", f"it is {generation}, and a PUT cannot change it")
     source = document.get("from")
     given = source.get("stream") if isinstance(source, dict) else None
     if stream is not None and given is not None and given != stream:
-        wrong = f"it is {stream!r} for good, as it goes on where it was: make another pipeline"
+        wrong = f"it stays {stream!r}, where the pipeline has its position: make another pipeline"
         raise ConfigError("from.stream", wrong)
 
 
 def _goes_on(wanted: Pipeline, known: Pipeline | RemovedPipeline | None) -> Pipeline:
-    """Kept state covers all events that were read: a pipeline cannot begin to keep it midway."""
+    """Check changes to kept state: it must cover all events that the pipeline has read."""
     if isinstance(known, Pipeline) and known.kept_shape and not wanted.kept_shape:
         wrong = (
-            "it has a window or dedupe for good: make another pipeline, or remove this one first"
+            "its window or dedupe cannot be removed: make another pipeline, or remove this one"
+            " first"
         )
         raise ConfigError("steps", wrong)
     if isinstance(known, RemovedPipeline) and (known.keeps or wanted.kept_shape):
-        # Its state is gone.
+        # The removed pipeline's state is gone.
         return replace(wanted, generation=known.generation + 1)
     return wanted
 
@@ -328,7 +329,7 @@ def check_wanted(wanted: Pipeline, caller: Caller, configuration: Configuration)
     )
     if cycle := cycle_through(wanted, others):
         way = " > ".join(cycle)
-        wrong = f"events would go round forever: {way}; say `repost: true` where that is wanted"
+        wrong = f"events would circulate forever: {way}; set `repost: true` if you want that"
         raise ConfigError("to", wrong)
 
 
@@ -341,25 +342,25 @@ def _check_shards(wanted: Pipeline, configuration: Configuration) -> None:
     what = "Kafka partitions" if laid is None else "shards"
     raise ConfigError(
         "to.0.database.shards",
-        f"{stream.name} has {count} {what}, and this names {len(table.shards)} tables: name one"
-        " for each, in order",
+        f"{stream.name} has {count} {what}, but this names {len(table.shards)} tables: name one"
+        " table for each, in order",
     )
 
 
 def _check_laid_by_key(pipeline: Pipeline, configuration: Configuration) -> None:
-    """Refuse shards for a pipeline that keeps state: its output is laid by its key."""
+    """Refuse a stream with shards as the output of a pipeline that places rows by key."""
     for index, output in enumerate(pipeline.to if pipeline.kept_shape else ()):
         stream = getattr(output, "stream", "")
         known = configuration.streams.get(stream)
         if known is not None and known.partitioning is not None:
-            wrong = f"{stream!r} is laid by shards: chain a pipeline without a window to it"
+            wrong = f"{stream!r} has shards: write to it from a pipeline without a window"
             raise ConfigError(f"to.{index}.stream", wrong)
 
 
 def _named(
     pipeline: Pipeline, caller: Caller, configuration: Configuration
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the places where a document names a stream or a table, each with its check."""
+    """Yield each setting that names a stream or table, with the check for it."""
 
     def stream(name: str) -> Callable[[], object]:
         return partial(caller.stream, name, configuration)
@@ -378,7 +379,7 @@ def _named(
             case ToTable():
                 check = partial(_check_written, output.table, pipeline, caller, configuration)
                 yield f"to.{index}.table", check
-            # Only the pipelines service knows which stores there are, and reports on them.
+            # Only the pipelines service knows its stores, and reports unknown ones.
             case ToDead() | ToArchive() | ToDatabase():
                 pass
 
@@ -386,12 +387,12 @@ def _named(
 def _check_written(
     table: str, pipeline: Pipeline, caller: Caller, configuration: Configuration
 ) -> None:
-    """Refuse to write a table that something else writes."""
+    """Refuse a table that another pipeline or HTTP clients write."""
     writer = caller.table(table, configuration).written_by
     if writer != pipeline.name:
         by = "over HTTP" if writer is None else f"by the pipeline {writer!r}"
         detail = (
-            f"The table {table!r} is written {by}: make one with"
+            f"The table {table!r} is written {by}: make a table for this pipeline with"
             f' PUT /v1/tables/NAME and {{"written_by": "{pipeline.name}"}}.'
         )
         raise Problem("table_in_use", detail)

@@ -1,7 +1,7 @@
-"""Shared parts of all control plane routes: callers, their bodies, and how a change is made.
+"""Shared parts of all control plane routes: callers, request bodies, and changes.
 
-A change is judged on the newest object there is and stored in one step for all gateways, so that
-nobody's change is lost to somebody else's (see ControlStore).
+A change is checked against the newest object and stored in one step for all gateways, so changes by
+several people cannot overwrite each other (see ControlStore).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -57,15 +57,15 @@ log = structlog.get_logger()
 _BODY_BYTES_MAX = 1_048_576
 _TRIALS_AT_ONCE = 16
 _BODIES_AT_ONCE = 4
-# Re-drives wait most of their 20 s for their rate, so more of them run at once than lists; the next
-# one waits for as long as one takes, and a little.
+# Re-drives spend most of their 20 s waiting for their rate, so more of them than of lists may run
+# at once. The next one waits a little longer than a re-drive takes.
 _REDRIVES_AT_ONCE, _REDRIVE_WAIT_S = 4, 25.0
-# Each waiting request has a connection of its own to Kafka.
+# Each waiting request has its own connection to Kafka.
 _WAITING_OF_A_TENANT, _WAITING_MAX = 8, 64
 
 
 Configured = TypeVar("Configured", bound=ConfigObject)
-# The name of an object, in its path. An impossible name is answered as an unknown one.
+# An object's name in a path. A name that no object can have is answered as unknown.
 PathName = Annotated[str, Path(json_schema_extra={"pattern": f"^{NAME_PATTERN.pattern}$"})]
 
 
@@ -74,9 +74,9 @@ def _time_ms(text: object) -> int:
         at = datetime.fromisoformat(str(text))
         at_ms = round(at.timestamp() * 1000)
     except (ValueError, OverflowError) as error:
-        raise ValueError("it is not a time such as 2026-11-21T10:00:00Z") from error
+        raise ValueError("it must be a time such as 2026-11-21T10:00:00Z") from error
     if at.tzinfo is None:
-        raise ValueError("it is not a time with a zone, such as 2026-11-21T10:00:00Z")
+        raise ValueError("it must be a time with a zone, such as 2026-11-21T10:00:00Z")
     return at_ms
 
 
@@ -98,7 +98,7 @@ AgeText: TypeAlias = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ControlPlane:
-    """The things that the routes work with; one for each application."""
+    """Everything that the routes work with; one instance for each application."""
 
     settings: Settings
     config: ConfigSource
@@ -112,7 +112,7 @@ class ControlPlane:
     resends: Resends
     changes: ChangeLog
     replays: ReplayStore
-    # Takes a tenant; Problem when it resends too often.
+    # Takes a tenant; raises Problem when it resends too often.
     charge_resend: Callable[[str], None]
     charge_channel_test: Callable[[str], None]
     places: EventPlaces
@@ -120,12 +120,12 @@ class ControlPlane:
     try_channel: Callable[[ChannelAsked], Awaitable[ChannelAnswer | None]]
     is_rehearsal: bool = False
     resolver: Resolver = field(default_factory=Resolver)
-    # Each of these takes connections of its own to Kafka, and memory for a page.
+    # Each turn takes its own connections to Kafka, and memory for a page.
     receipts_turns: TenantTurns = field(default_factory=search_turns)
     letters_turns: TenantTurns = field(default_factory=search_turns)
     event_turns: TenantTurns = field(default_factory=search_turns)
     changes_turns: TenantTurns = field(default_factory=search_turns)
-    # A request that waits for Spark holds nothing here.
+    # A request that waits for Spark takes neither a connection nor memory here.
     trial_turns: TenantTurns = field(default_factory=partial(search_turns, _TRIALS_AT_ONCE))
     # Requests that wait for future events.
     waiting: Watchers = field(default_factory=partial(Watchers, _WAITING_OF_A_TENANT, _WAITING_MAX))
@@ -137,9 +137,9 @@ class ControlPlane:
     )
 
     def rehearsal(self) -> "ControlPlane":
-        """Return a control plane that judges as this one does, and changes nothing."""
+        """Return a control plane with the same checks that changes nothing."""
         store = RehearsalStore(self.store, lambda: self.configuration)
-        # The box must not open secrets: somebody could try one after the other unnoticed.
+        # The box must not open secrets: somebody could guess a secret unnoticed.
         return replace(self, store=store, box=self.box.sealing_only(), is_rehearsal=True)
 
     def note(self, event: str, **facts: str) -> None:
@@ -149,11 +149,11 @@ class ControlPlane:
 
     @property
     def configuration(self) -> Configuration:
-        """The configuration as of now."""
+        """The current configuration."""
         return self.config.configuration
 
     def check_bounds(self, tenant: str, more: Mapping[Bounded, int]) -> None:
-        """Refuse, within a change, more than a tenant may have."""
+        """Refuse a change that takes a tenant beyond a bound."""
         check_bounds(tenant, self.configuration, self.settings, more)
 
     async def change(
@@ -166,13 +166,13 @@ class ControlPlane:
         check: Callable[[Any], object] = lambda _: None,
         did: str = "",
     ) -> tuple[Any, Any]:
-        """Write one object, or remove it; return the object before, and after.
+        """Write one object, or remove it; return the object before and after.
 
-        The author is stored with it, and `did`, if that is a better word for the change.
+        The author is stored with it, and so is `did`, if that describes the change better.
 
-        `edit` gets the newest object, None when there is none, and may be asked more than once.
-        `check` comes first and refuses objects that are not for the caller to change: a condition
-        must tell nothing about somebody else's object.
+        `edit` gets the newest object, or None, and may be called more than once. `check` comes
+        first and refuses objects that the caller may not change: a condition must reveal nothing
+        about somebody else's object.
         """
         check(self.configuration.object(config_key))
         before: ConfigObject | None = None
@@ -190,10 +190,10 @@ class ControlPlane:
         return before, after
 
 
-# Dependencies are coroutines, also where they wait for nothing: others are sent to threads.
+# Dependencies are coroutines even if they wait for nothing: FastAPI runs others in threads.
 async def control_plane(request: Request) -> ControlPlane:
     plane: ControlPlane = request.app.state.control_plane
-    # A gateway must know the objects that another one has just made.
+    # This gateway must know the objects that another gateway has just made.
     await plane.store.catch_up()
     return plane
 
@@ -203,7 +203,7 @@ When = Annotated[Preconditions, Header()]
 
 
 async def _asking(request: Request, plane: Plane) -> Caller:
-    """The caller, with whatever permissions they have."""
+    """Return the caller, whatever their permissions are."""
     headers = {name: value.decode("latin-1") for name, value in request.scope["headers"]}
     state = request.scope.get("state", {})
     return plane.callers.of_request(headers, state=state, now_ms=now_ms())
@@ -241,7 +241,7 @@ async def _json_object(request: Request, plane: Plane, asking: Asking) -> dict[s
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem("invalid_json", f"{error}.") from error
     except ClientGoneError as error:
-        raise Problem("body_timeout", "The client left.") from error
+        raise Problem("body_timeout", "The client disconnected.") from error
     finally:
         body.release()
     if not isinstance(given, dict):
@@ -249,36 +249,36 @@ async def _json_object(request: Request, plane: Plane, asking: Asking) -> dict[s
     return given
 
 
-# Our own reader, not the framework's: it has bounds, and takes any content type.
+# Our own reader instead of the framework's: it has limits, and takes any content type.
 JsonObject = Annotated[dict[str, Any], Depends(_json_object)]
 
 
 async def _rehearsed(given: JsonObject, plane: Plane) -> ControlPlane:
     is_rehearsal = given.pop("dry_run", False)
     if not isinstance(is_rehearsal, bool):
-        raise ConfigError("dry_run", "it is true or false")
+        raise ConfigError("dry_run", "it must be true or false")
     return plane.rehearsal() if is_rehearsal else plane
 
 
-# For changes that can be rehearsed: a body with `"dry_run": true` is judged, and nothing stored.
+# For changes that can be rehearsed: a body with `"dry_run": true` is checked and not stored.
 ChangingPlane = Annotated[ControlPlane, Depends(_rehearsed)]
 
 
 def named(given: Mapping[str, Any], **path: str) -> dict[str, Any]:
-    """Return the sent members and those of the path; refuse them if they differ."""
+    """Return the members of the body and of the path; refuse a body that contradicts the path."""
     for name, value in path.items():
         if given.get(name, value) != value:
-            raise ConfigError(name, f"it cannot be other than {value!r}, as the path says")
+            raise ConfigError(name, f"it must be {value!r}, as in the path")
     return {**given, **path}
 
 
 def strictly(item: Configured, before: Configured | None) -> Configured:
-    """Refuse members that are no settings; those that a newer Hifi has stored stay."""
+    """Refuse unknown settings; keep those that a newer Hifi has stored."""
     known = item.known_fields()
     for name, value in item.others.items():
         if name in known:
             raise ConfigError(f"{name}.{next(iter(value))}", "there is no such setting")
-        raise ConfigError(name, f"there is no such setting; there are {', '.join(sorted(known))}")
+        raise ConfigError(name, f"there is no such setting; known: {', '.join(sorted(known))}")
     return item if before is None else replace(item, others=before.others)
 
 
@@ -290,8 +290,8 @@ def check_kept_name(
         free_at = rfc3339(gone.removed_at_ms + REMOVED_KEPT_MS)
         raise Problem(
             code,
-            f"The name {gone.name!r} was somebody else's, and is kept until {free_at}:"
-            " choose another.",
+            f"The name {gone.name!r} belonged to another tenant, and is reserved until {free_at}:"
+            " choose another name.",
             members={"free_at": free_at},
         )
 
@@ -299,18 +299,18 @@ def check_kept_name(
 def as_json(
     shown: Mapping[str, Any], *, item: ConfigObject | None = None, is_new: bool = False
 ) -> Response:
-    """Return an answer; if it shows an object, it carries the object's ETag."""
+    """Return an answer, with the ETag of the object that it shows."""
     headers = {"etag": etag_of(item)} if item is not None else None
     body, status = msgspec.json.encode(shown), HTTPStatus.CREATED if is_new else HTTPStatus.OK
     return Response(body, status_code=status, headers=headers, media_type="application/json")
 
 
 def also(*codes: str) -> dict[str, Any]:
-    """Return a route's `openapi_extra` with problems that only it can answer with."""
+    """Return the `openapi_extra` of a route that has these problems of its own."""
     return {PROBLEMS_MEMBER: codes}
 
 
 def takes(members: Mapping[str, Any], *codes: str) -> dict[str, Any]:
-    """Return the same for a route that takes an object with these members, all optional."""
+    """Return the `openapi_extra` of a route whose body has these members, all optional."""
     schema = {"type": "object", "properties": members, "additionalProperties": False}
     return {**also(*codes), "requestBody": {"content": {"application/json": {"schema": schema}}}}

@@ -1,7 +1,7 @@
-"""Seals the secrets in settings, keeps them, and shows a mark in their place.
+"""Seals the secrets in settings, and shows marks in their place.
 
-A secret goes in once and never comes out. Answers show a mark of the sealed text instead. A mark
-that is sent back keeps its secret, so that the answer of a GET can be changed and PUT.
+No answer contains a secret. It shows a mark, made from the sealed text, instead. A mark that is
+sent back keeps its secret, so clients can edit the answer of a GET and PUT it.
 """
 
 import hashlib
@@ -23,28 +23,28 @@ from shared.config.values import Sealed, is_web_address
 from shared.runtime.certificates import CertificateError, check_pair
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
-# Room for a chain of certificates with a large RSA key; other secrets are far shorter.
+# Enough for a chain of certificates with a large RSA key; other secrets are far shorter.
 _SECRET_CHARS_MAX = 32_768
 _MARK_HEX = 12
-# Settings with secrets: an omitted one stays as it is, null removes it.
+# Settings with secrets: omitting one keeps it, null removes it.
 _KEPT_WHEN_LEFT_OUT = (
     *("auth", "client_certificate", "secret_headers", "secret_url", "signing_secrets"),
 )
-# Settings that the server at the address sees, or could act with.
+# Settings that the server at the address sees or could misuse.
 _SENT = ("auth", "client_certificate", "secret_headers")
-# Settings that become part of a header unchanged.
+# Settings that go into a header unchanged.
 _IN_HEADERS = re.compile(r"(auth\.token|secret_headers\..*)")
 
 
 def shown(item: Destination | Channel) -> dict[str, Any]:
-    """Return the settings as every reader may see them."""
+    """Return the settings with marks for secrets, as every reader may see them."""
     return change_secrets(item.known_fields(), lambda _, sealed: _shown(sealed))
 
 
 def sealed_fields(
     given: Mapping[str, Any], *, before: Destination | Channel | None, owner: str, box: SecretBox
 ) -> dict[str, Any]:
-    """Return the settings to keep; ConfigError and Problem say what is wrong with a secret."""
+    """Return the settings to store; raise ConfigError or Problem for an invalid secret."""
     stored = dict(secrets_of(before.known_fields())) if before is not None else {}
     fields = _with_left_out(given, shown(before) if before is not None else {})
     _check_pair(fields, stored, box=box, owner=owner)
@@ -56,15 +56,15 @@ def sealed_fields(
             if is_elsewhere and _part(path) in _SENT:
                 raise Problem(
                     "secret_changed",
-                    f"{path} was given for another address: send the secret itself for this one,"
-                    " or null if it takes none.",
+                    f"{path} was stored for another address: send the secret itself for this one,"
+                    " or null if it needs none.",
                     pointer=pointer_to(path),
                 )
             kept = marks.get((_part(path), str(value["sealed"])))
             if kept is None:
                 raise Problem(
                     "secret_changed",
-                    f"{path} is not kept here (any more): read the settings again, or send"
+                    f"{path} is not stored here (any more): read the settings again, or send"
                     " the secret itself.",
                     pointer=pointer_to(path),
                 )
@@ -77,16 +77,16 @@ def sealed_fields(
 
 
 def shown_document(pipeline: Pipeline) -> dict[str, Any]:
-    """Return a pipeline's document as every reader may see it."""
+    """Return a pipeline's document with marks for passwords, as every reader may see it."""
     return change_passwords(pipeline.known_fields(), lambda _, __, sealed: _shown(sealed))
 
 
 def sealed_document(
     given: Mapping[str, Any], *, before: Pipeline | None, owner: str, box: SecretBox
 ) -> dict[str, Any]:
-    """Return the document to keep: a mark stands for the password kept for its address.
+    """Return the document to store; a mark stands for the password stored for its address.
 
-    ConfigError and Problem say what is wrong with a secret.
+    Raise ConfigError or Problem for an invalid secret.
     """
     kept: dict[tuple[str, str], Sealed] = {}
 
@@ -105,7 +105,7 @@ def sealed_document(
         if (known := kept.get((str(value["sealed"]), url))) is None:
             raise Problem(
                 "secret_changed",
-                f"{path} is not kept here for this address: send the password itself.",
+                f"{path} is not stored here for this address: send the password itself.",
                 pointer=pointer_to(path),
             )
         return known
@@ -117,14 +117,14 @@ Sealing: TypeAlias = Destination | Channel | Pipeline
 
 
 def secrets_in(item: Sealing) -> list[Sealed]:
-    """Return all sealed secrets in it."""
+    """Return all sealed secrets in an object."""
     if isinstance(item, Pipeline):
         return [*passwords_of(item.to_fields()).values()]
     return [sealed for _, sealed in secrets_of(item.to_fields())]
 
 
 def anew(item: Sealing, box: SecretBox) -> Sealing:
-    """Seal all secrets by the newest key; SecretUnavailableError if one does not open."""
+    """Seal all secrets with the newest key; raise SecretUnavailableError if one does not open."""
     owner = item.id if isinstance(item, Destination) else item.config_key.decode()
 
     def seal(secret: Sealed) -> Sealed:
@@ -139,13 +139,13 @@ def anew(item: Sealing, box: SecretBox) -> Sealing:
 
 
 def _same(kept: Iterable[Sealed], secret: str, *, owner: str, box: SecretBox) -> Sealed | None:
-    """Return the kept seal of an equal secret: sending it again changes nothing."""
+    """Return the stored seal of an equal secret, so that sending it again changes nothing."""
     for sealed in kept:
         try:
             if compare_digest(box.unseal(sealed, owner=owner).encode(), secret.encode()):
                 return sealed
         except SecretUnavailableError:
-            # It is sealed again with a present key.
+            # The caller seals it again with a current key.
             continue
     return None
 
@@ -156,8 +156,8 @@ def _sealed(secret: str, path: str, *, owner: str, box: SecretBox) -> Sealed:
     except SecretUnavailableError as error:
         raise Problem(
             "secrets_off",
-            "Secrets are kept sealed only, and this gateway has no key to seal with: whoever"
-            " runs it sets HIFI_SECRET_KEYS (`hifi secrets new-key` makes one).",
+            "Hifi stores only sealed secrets, and this gateway has no key to seal with: its"
+            " operator has to set HIFI_SECRET_KEYS (`hifi secrets new-key` makes a key).",
             pointer=pointer_to(path),
         ) from error
 
@@ -174,18 +174,18 @@ def _origin(url: object) -> object:
         parts = urlsplit(str(url))
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError:
-        # It equals no other address, and is refused where the settings are read.
+        # It equals no other address, and is refused when the settings are read.
         return url
     return parts.scheme, parts.hostname, port
 
 
 def _with_left_out(given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings, with secrets that were left out as they were, and none for null."""
+    """Return the settings with omitted secrets as they were, and without those set to null."""
     fields = {name: seen[name] for name in _KEPT_WHEN_LEFT_OUT if name in seen} | dict(given)
     for name in ("secret_headers", "signing_secrets"):
         if fields.get(name, ...) is None:
             del fields[name]
-    # An omitted secret in these stays when their kind is unchanged.
+    # An omitted secret within these stays only while their kind is the same.
     for name in ("auth", "client_certificate"):
         new, old = fields.get(name), seen.get(name)
         if isinstance(new, dict) and isinstance(old, dict) and new.get("kind") == old.get("kind"):
@@ -195,16 +195,16 @@ def _with_left_out(given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[st
 
 
 def _check_secret(path: str, value: Any) -> None:
-    """Refuse a secret that cannot work: this is the last time that it is in plain text."""
-    # An empty password is a password; an empty token is a mistake.
+    """Refuse a secret that cannot work; later, nobody can check the sealed text."""
+    # A password may be empty; an empty token is a mistake.
     chars_min = 0 if path == "auth.password" else 1
     if not isinstance(value, str) or not chars_min <= len(value) <= _SECRET_CHARS_MAX:
         lengths = f"{chars_min} to {_SECRET_CHARS_MAX}"
-        raise ConfigError(path, f"it is not a text of {lengths} characters")
+        raise ConfigError(path, f"it must be a text of {lengths} characters")
     if _IN_HEADERS.fullmatch(path) and not HEADER_VALUE.fullmatch(value):
-        raise ConfigError(path, "what goes into a header is printable ASCII")
+        raise ConfigError(path, "a header may contain only printable ASCII")
     if path == "secret_url" and not is_web_address(value):
-        raise ConfigError(path, "it is not an http or https address with a host")
+        raise ConfigError(path, "it must be an http or https address with a host")
     if path.startswith("signing_secrets."):
         try:
             signing_key(value)
@@ -225,7 +225,7 @@ def _check_pair(
         try:
             key = box.unseal(kept, owner=owner)
         except SecretUnavailableError:
-            # Delivery cannot open it either, and says so.
+            # Delivery cannot open it either, and reports that.
             return
     if isinstance(certificate, str) and isinstance(key, str):
         try:

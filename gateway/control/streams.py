@@ -1,4 +1,4 @@
-"""Routes to set up and show streams, live on every gateway within 2 s."""
+"""Routes to set up and show streams; a change is live on every gateway within 2 s."""
 
 import json
 from collections.abc import Iterable
@@ -81,7 +81,7 @@ async def put_stream(
 ) -> Response:
     def check_owner(owned: Stream | None) -> None:
         if owned is not None and owned.tenant != caller.tenant:
-            raise Problem("stream_in_use", f"The name {stream!r} belongs to somebody else.")
+            raise Problem("stream_in_use", f"The name {stream!r} belongs to another tenant.")
 
     caller.check_name(stream)
 
@@ -102,7 +102,7 @@ async def put_stream(
         await plane.store.make_topic(wanted)
         return wanted
 
-    # Judge it beforehand as well: Kafka is asked, and no other change waits for that.
+    # Check it beforehand as well, so that no other change waits for Kafka's answer.
     await _check_free(plane.configuration.removed_streams.get(stream), caller, plane)
     key = config_key("stream", stream)
     before, after = await plane.change(key, edit, by=caller.author, when=when, check=check_owner)
@@ -117,7 +117,7 @@ async def put_stream(
     openapi_extra=also("stream_in_use"),
 )
 async def delete_stream(stream: PathName, caller: Admin, plane: Plane, when: When) -> None:
-    """Remove the stream. Its name and all its remains stay its owner's."""
+    """Remove the stream. Its name, dead letters, receipts and books stay with its owner."""
     caller.stream(stream, plane.configuration)
 
     async def edit(_: Stream | None) -> RemovedStream:
@@ -128,7 +128,7 @@ async def delete_stream(stream: PathName, caller: Admin, plane: Plane, when: Whe
             raise Problem("stream_in_use", f"Remove its destinations first: {listed}.")
         pipelines = sorted(each.name for each in plane.configuration.pipelines_at(stream))
         if pipelines:
-            detail = f"Remove the pipelines that name it first: {', '.join(pipelines)}."
+            detail = f"Remove the pipelines that use it first: {', '.join(pipelines)}."
             raise Problem("stream_in_use", detail)
         return RemovedStream(
             stream,
@@ -151,7 +151,7 @@ def listed(
 
 
 def shown(stream: Stream) -> dict[str, Any]:
-    """Return the stream as the API shows it: with its schema as JSON, not as text."""
+    """Return the stream as the API shows it: with its schema as JSON instead of text."""
     fields = stream.known_fields()
     text = fields.pop("json_schema")
     return {**fields, "schema": json.loads(text) if text else None}
@@ -160,12 +160,12 @@ def shown(stream: Stream) -> dict[str, Any]:
 async def _check_free(
     known: Stream | RemovedStream | None, caller: Caller, plane: ControlPlane
 ) -> None:
-    """Refuse somebody else's former name while anything can still be read under it."""
+    """Refuse another tenant's former name while events sent under it can still be read."""
     if not isinstance(known, RemovedStream) or known.tenant == caller.tenant:
         return
     name, held_ms = known.name, await plane.store.held_ms(known.name)
     if held_ms is None:
-        free_at, until = None, "forever, as Kafka is set to keep it"
+        free_at, until = None, "forever, because of Kafka's settings"
     else:
         free_at_ms = known.removed_at_ms + held_ms
         if now_ms() >= free_at_ms:
@@ -174,7 +174,7 @@ async def _check_free(
         until = f"until {free_at}"
     raise Problem(
         "stream_in_use",
-        f"The name {name!r} was somebody else's, and what was sent under it is kept {until}:"
+        f"The name {name!r} belonged to another tenant, and its events are kept {until}:"
         " choose another name.",
         members={"free_at": free_at},
     )
@@ -187,25 +187,25 @@ def _check_order(wanted: Stream, plane: ControlPlane) -> None:
         if each.order == "stream"
     )
     if ordered and wanted.partition_count > 1:
-        wrong = f"{', '.join(ordered)} gets the stream in order, which needs one Kafka partition"
+        wrong = f"{', '.join(ordered)} gets events in the stream's order: use one Kafka partition"
         raise ConfigError("partition_count", wrong)
 
 
 async def _check_shards(
     known: Stream | RemovedStream | None, wanted: Stream, plane: ControlPlane
 ) -> None:
-    """Refuse shards that would place existing events elsewhere."""
+    """Refuse shards with which existing events would belong elsewhere."""
     before, after = known.partitioning if known else None, wanted.partitioning
     if before == after or (before and after and after.keeps(before)):
         return
     if await plane.store.is_empty(wanted.name):
         return
-    how = "where its shards put them" if before else "by their keys or wherever there was room"
+    how = "by its shards" if before else "by their keys or at random"
     raise Problem(
         "shards_in_use",
-        f"Events lie in the stream {how}. While they do, shards may be added after those there are;"
-        " none can be moved or removed, nor `pointer` changed, nor `partitioning` be given or taken"
-        " away: make another stream.",
+        f"The stream's events were placed {how}. While it has events, you can only add shards after"
+        " the existing ones. You cannot move or remove a shard, change `pointer`, or add or remove"
+        " `partitioning`: make another stream.",
         pointer="/partitioning",
         members={"partitioning": asdict(before) if before else None},
     )
@@ -214,7 +214,7 @@ async def _check_shards(
 def _read(given: dict[str, Any], before: Stream | RemovedStream | None) -> Stream:
     """Return the stream that a PUT describes; omitted settings are at their defaults.
 
-    Only the partitions stay as many as they are: they cannot become fewer. Each shard has its own.
+    An omitted partition count stays as it is, as it cannot shrink; each shard needs a partition.
     """
     partitioning = given.get("partitioning")
     shards = partitioning.get("shards") if isinstance(partitioning, dict) else None
@@ -223,7 +223,7 @@ def _read(given: dict[str, Any], before: Stream | RemovedStream | None) -> Strea
     if least:
         given.setdefault("partition_count", min(least, PARTITIONS_MAX))
     if "json_schema" in given:
-        raise ConfigError("json_schema", "there is no such setting; there is schema")
+        raise ConfigError("json_schema", "there is no such setting; use schema")
     schema = given.pop("schema", None)
     text = "" if schema is None else json.dumps(schema)
     return strictly(

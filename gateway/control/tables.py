@@ -1,4 +1,4 @@
-"""Routes to set up tables: who writes them, how long rows stay, how large all of them may get."""
+"""Routes to set up tables: who writes them, how long rows stay, how large a table may get."""
 
 from typing import Any
 
@@ -33,12 +33,12 @@ log = structlog.get_logger()
 router = APIRouter()
 
 _PATH = "/v1/tables/{table}"
-# Settings that keep their first value.
+# Settings that no PUT can change.
 _FOR_GOOD = ("retention_ms", "generation")
 
 
 class TableLine(BaseModel):
-    """A line of a list: the table's writer, and how much it may take."""
+    """A line of a list: the table's writer, retention and size limit."""
 
     name: str
     written_by: str | None
@@ -74,7 +74,7 @@ async def put_table(
 ) -> Response:
     def check_owner(owned: Table | None) -> None:
         if owned is not None and owned.tenant != caller.tenant:
-            raise Problem("table_in_use", f"The name {table!r} belongs to somebody else.")
+            raise Problem("table_in_use", f"The name {table!r} belongs to another tenant.")
 
     caller.check_tables()
 
@@ -98,25 +98,25 @@ async def put_table(
 
 @router.delete(_PATH, status_code=204, response_class=Response, openapi_extra=also("table_in_use"))
 async def delete_table(table: PathName, caller: Admin, plane: Plane, when: When) -> None:
-    """Delete the table and its rows. Its name stays its owner's."""
+    """Delete the table and its rows. Its name stays reserved for its owner."""
     item = _gone(table, caller, plane) or caller.table(table, plane.configuration)
 
     async def edit(_: Table | None) -> RemovedTable:
         known = caller.table(table, plane.configuration)
         if pipelines := pipelines_with(table, plane.configuration):
-            detail = f"Remove the pipelines that name it first: {', '.join(pipelines)}."
+            detail = f"Remove the pipelines that use it first: {', '.join(pipelines)}."
             raise Problem("table_in_use", detail)
         return RemovedTable(table, known.tenant, known.generation, now_ms())
 
     if isinstance(item, Table):
         await plane.change(item.config_key, edit, by=caller.author, when=when)
         log.info("table.removed", table=table, tenant=caller.tenant)
-    # If Kafka does not answer any more, a repeated request deletes what is left.
+    # If Kafka does not answer now, a repeated request deletes the rows.
     await plane.store.drop_own(table_topic(item.name, item.generation))
 
 
 def pipelines_with(table: str, configuration: Configuration) -> list[str]:
-    """Return the pipelines that write a table, or join with it."""
+    """Return the names of the pipelines that write a table or join with it."""
     return sorted(each.name for each in configuration.documents if table in each.tables)
 
 
@@ -125,13 +125,13 @@ def _line(table: Table) -> dict[str, Any]:
 
 
 def _gone(name: str, caller: Caller, plane: ControlPlane) -> RemovedTable | None:
-    """Return the remains of a removed table of the caller's."""
+    """Return a removed table of the caller's."""
     gone = plane.configuration.removed_tables.get(name)
     return gone if gone is not None and gone.tenant == caller.tenant else None
 
 
 def _read(given: dict[str, Any], known: Table | RemovedTable | None) -> Table:
-    """Return the table that a PUT describes; the retention of rows and its generation stay."""
+    """Return the table that a PUT describes; row retention and generation cannot change."""
     kept: dict[str, Any] = {"generation": 1}
     if isinstance(known, RemovedTable):
         kept = {"generation": known.generation + 1}
@@ -139,13 +139,13 @@ def _read(given: dict[str, Any], known: Table | RemovedTable | None) -> Table:
         kept = {name: getattr(known, name) for name in _FOR_GOOD}
     for name, value in kept.items():
         if given.setdefault(name, value) != value:
-            raise ConfigError(name, f"it is {value!r}, and not for a PUT to change")
+            raise ConfigError(name, f"it is {value!r}, and a PUT cannot change it")
     return Table.of(given)
 
 
 def _check_writer(wanted: Table, configuration: Configuration) -> None:
-    """Refuse to take a table from the pipeline that writes it."""
+    """Refuse to change the writer while a pipeline writes the table."""
     for pipeline in configuration.pipelines.values():
         if wanted.name in pipeline.tables_to and wanted.written_by != pipeline.name:
-            wrong = f"the pipeline {pipeline.name!r} writes it: remove that first"
+            wrong = f"the pipeline {pipeline.name!r} writes the table: remove it first"
             raise ConfigError("written_by", wrong)

@@ -1,1 +1,1 @@
-"""The news between gateway processes: Idempotency-Keys, and shares of quotas."""
+"""State that gateways share through Kafka: Idempotency-Keys, quotas, keys' uses, trials."""

@@ -1,7 +1,7 @@
 """Claims Idempotency-Keys for requests, over all gateways (ADR 0060).
 
-A claim is a record; it is decided once it was read back. If Kafka does not store it, or does not
-show it in time, the answer is 503 before any event is sent.
+A claim is a record, and is decided once the gateway has read it back. If Kafka does not store it,
+or the gateway cannot read it in time, the answer is 503 before any event is sent.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# A claim holds for this many report deadlines: while it is made, while the request is judged and
-# while its events are sent.
+# A claim lasts for this many report deadlines: one each to make it, to check the request's events,
+# and to send them.
 _HOLDS_DEADLINES = 3
-# An answer does not wait longer for its record. Without it a repetition gets "in use" until the
-# claim holds no more, and then the log is searched for the events.
+# An answer waits at most this long for its record. Without the record, a repeated request gets
+# "in use" until the claim ends, and then a search of the log for its events.
 _ENDED_S = 1.5
-# Share of a deadline for the search for the events, and for waiting for a turn to search.
+# Part of a deadline for the search for the events, and also for waiting for a turn to search.
 _SEARCH_DEADLINES = 0.5
-# Between attempts to store how a request ended.
+# Pause between attempts to store how a request ended.
 _AGAIN_S = 0.5
-# Brokers' clocks differ by less.
+# Brokers' clocks differ by less than this.
 _CLOCK_SLACK_MS = 5_000
 
-# Kafka partition and offset of some events, by their position among others.
+# Kafka partition and offset of stored events, by their position among the request's events.
 Places = Mapping[int, tuple[int, int]]
 
 
@@ -55,26 +55,26 @@ class Search(Protocol):
 
 @dataclass(slots=True, eq=False)
 class KeyClaim:
-    """A key that is ours."""
+    """A key that this gateway holds for a request."""
 
     key: bytes
     row: RequestRow
-    # From this time on, sending its events might take longer than the claim holds.
+    # From this time on, the claim could end before its events are stored.
     until_s: float
-    # The time since when its events may be in the log.
+    # Since when an earlier claim's events may be in the log; None without an earlier claim.
     since_ms: int | None = None
-    # Whether some of its events may already be stored.
+    # Whether some of this claim's events may already be stored.
     is_sent: bool = False
 
     def begin_sending(self) -> None:
-        """Problem when another gateway might have the key before our events are stored."""
+        """Note that events will be sent; refuse if the claim could end before they are stored."""
         if monotonic() > self.until_s:
-            raise _unchecked("it took too long to judge the events")
+            raise _unchecked("it took too long to check the events")
         self.is_sent = True
 
 
 class Claims:
-    """Claims keys and says how their requests ended. `take` must be shown the topic's records."""
+    """Claims keys and records how their requests ended. `take` needs all records of the topic."""
 
     def __init__(
         self, publisher: Publisher, *, bytes_max: int, deadline_s: float, search: Search
@@ -83,7 +83,7 @@ class Claims:
         self._deadline_s = deadline_s
         self._search = search
         self._book = KeyBook(bytes_max)
-        # The number of a claim -> the future of its verdict.
+        # Number of a claim -> future of its verdict.
         self._waiting: dict[bytes, asyncio.Future[Verdict]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._search_s = _SEARCH_DEADLINES * deadline_s
@@ -92,7 +92,7 @@ class Claims:
     async def begin(
         self, scope: str, content: Sequence[bytes], *, tenant: str
     ) -> KeyClaim | Answer:
-        """Return the key for a request, or the answer to repeat; Problem if it can have neither."""
+        """Return the key for a request, or the answer to repeat; raise Problem if neither."""
         key = hashlib.sha256(scope.encode()).digest()[:16]
         holds_s = _HOLDS_DEADLINES * self._deadline_s
         row = RequestRow(os.urandom(8), tenant, digest_of(content), holds_ms=round(holds_s * 1000))
@@ -108,20 +108,20 @@ class Claims:
         return claim
 
     async def end(self, claim: KeyClaim, answer: Answer | None) -> None:
-        """Record how the request ended, with None if it broke off."""
+        """Record how the request ended; `answer` is None if it was aborted."""
         row = claim.row.end(answer, is_sent=claim.is_sent)
         task = self._spawn(self._settle(claim, row))
         await asyncio.wait({task}, timeout=_ENDED_S)
 
     async def release(self, claim: KeyClaim) -> None:
-        """Let the next one have the key, and keep no answer."""
+        """Free the key for the next request, without keeping an answer."""
         free = msgspec.structs.replace(claim.row, ended="free")
         await asyncio.wait({self._spawn(self._settle(claim, free))}, timeout=_ENDED_S)
 
     async def publish(
         self, claim: KeyClaim, topic: str, events: Sequence[Event]
     ) -> Sequence[Report]:
-        """Store the events that no earlier request with the key has stored."""
+        """Store the events that no earlier request with this key has stored."""
         earlier = await self._stored(claim, topic, events) if claim.since_ms is not None else {}
         claim.begin_sending()
         if not earlier:
@@ -138,7 +138,7 @@ class Claims:
         return reports
 
     def take(self, records: Sequence[RecordIn]) -> None:
-        """Take in the next records of the topic."""
+        """Process the next records of the topic."""
         for record in records:
             try:
                 row, verdict = self._book.take(record.key or b"", record.value, record.timestamp_ms)
@@ -150,7 +150,7 @@ class Claims:
                 waiting.set_result(verdict)
 
     async def _stored(self, claim: KeyClaim, topic: str, events: Sequence[Event]) -> Places:
-        """Return where an earlier claim stored the events, if the log can be read in time."""
+        """Return where an earlier claim stored events; nothing if the log is not read in time."""
         assert claim.since_ms is not None, "there was an earlier claim"
         wanted = [(event.id, event.value) for event in events]
         since_ms = claim.since_ms - _CLOCK_SLACK_MS
@@ -159,7 +159,7 @@ class Claims:
                 async with asyncio.timeout(self._search_s):
                     return await self._search(topic, wanted, since_ms=since_ms)
             except (TimeoutError, KafkaUnavailableError) as error:
-                # All events are sent again, under the ids that they have there.
+                # All events are sent again, with the same ids.
                 log.warning("requests.not_searched", topic=topic, error=repr(error))
                 return {}
 
@@ -174,17 +174,17 @@ class Claims:
                     raise _unchecked(reason)
                 verdict = await waiting
         except TimeoutError as error:
-            raise _unchecked("Kafka did not show it in time") from error
+            raise _unchecked("Kafka did not return the claim in time") from error
         finally:
             del self._waiting[number]
             if verdict is None:
-                # The claim may be stored all the same, and would hold the key.
+                # The claim may be stored all the same, and would then block the key.
                 free = msgspec.structs.replace(claim.row, ended="free")
                 self._spawn(self._write(claim.key, free))
         return verdict
 
     async def _settle(self, claim: KeyClaim, row: RequestRow) -> None:
-        """Store how it ended; twice is harmless. Give up once the claim holds no more."""
+        """Store how the request ended; storing it twice is harmless. Stop when the claim ends."""
         while True:
             is_stored = await self._write(claim.key, row) is None
             if is_stored or monotonic() > claim.until_s:
@@ -210,7 +210,7 @@ class Claims:
 def _unchecked(reason: str) -> Problem:
     return Problem(
         "not_stored",
-        "Nothing of this request was stored: whether its Idempotency-Key was used before cannot be"
-        f" told now ({reason}). Send it again.",
+        "Nothing of this request was stored, because the gateway cannot find out now whether its"
+        f" Idempotency-Key was used before ({reason}). Send it again.",
         headers=((b"retry-after", b"1"),),
     )

@@ -1,9 +1,9 @@
-"""Keeps the outcome of each Idempotency-Key, as the topic of requests tells it (ADR 0060).
+"""Keeps the outcome of each Idempotency-Key, from the topic of requests (ADR 0060).
 
-Pure: records in, verdicts out. Every gateway takes the same records in the same order, so all come
-to the same verdict on a claim: if two requests claim a key at the same time, the first in the log
-has it. The only clock is the log's own. Memory is bounded, and the tenant that holds most forgets
-first.
+Pure: records in, verdicts out. Every gateway reads the same records in the same order, so all reach
+the same verdict on a claim: if two requests claim a key at the same time, the first in the log gets
+it. The only clock is the log's own. Memory is bounded; the tenant that uses most of it loses its
+oldest keys first.
 """
 
 import hashlib
@@ -18,35 +18,35 @@ from gateway.answers import Answer
 from gateway.problems import Problem
 from shared.event.topics import REQUESTS_RETENTION_MS
 
-# draft-ietf-httpapi-idempotency-key-header leaves it open; Stripe takes 255.
+# draft-ietf-httpapi-idempotency-key-header sets no limit; Stripe's is 255.
 KEY_LENGTH_MAX = 255
-# Answers that leave nothing to do. After any other one the request may come again with its key.
+# Final answers. After any other answer, the request may be repeated with its key.
 _FINAL = frozenset({200, 204, 207, 422})
 _SERVER_FAULT = 500
 # Bytes that a key takes besides its answer (measured: 520).
 ENTRY_BYTES = 600
-# Longer answers list events one by one, and pack well. If one is too long even so, only its list is
-# dropped: a record of Kafka has a million bytes, and memory is for many answers.
+# Longer answers list events one by one, and compress well. If one is still too long, its list is
+# dropped: a Kafka record has at most a million bytes, and memory must hold many answers.
 _PACKED_FROM_BYTES = 500
 _BODY_BYTES_MAX = 262_144
 
-# How a request ended. `open`: some of it may not be stored, and it may be sent again under its key.
-# `free`: it was refused before it became a request, and a corrected one may use its key.
+# How a request ended. `open`: some events may not be stored, and it may be repeated with its key.
+# `free`: it was refused and stored nothing, so a corrected request may use its key.
 Ending = Literal["answered", "open", "free"]
 
 
 class RequestRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A record about one key: a gateway's claim, or how the request ended."""
 
-    # The number of the claim, which is unique.
+    # The claim's unique number.
     claim: bytes
     tenant: str
-    # A digest of all that becomes the events.
+    # A digest of everything that the events are made from.
     content: bytes
-    # How long a claim holds: after that its gateway has died, or has ended without a word.
+    # How long a claim lasts. Without an end by then, its gateway has died.
     holds_ms: int = 0
     ended: Ending | None = None
-    # For an open end: some events may be stored.
+    # For `open`: some events may be stored.
     is_sent: bool = False
     status: int = 0
     body: bytes = b""
@@ -63,7 +63,7 @@ class RequestRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return Answer(self.status, body, headers)
 
     def end(self, answer: Answer | None, *, is_sent: bool) -> "RequestRow":
-        """Return the row that ends this claim; without an answer nobody knows how it ended."""
+        """Return the row that ends this claim; `open` without an answer."""
         ending = RequestRow(self.claim, self.tenant, self.content, ended="open", is_sent=is_sent)
         if answer is None or not answer.is_final:
             return ending
@@ -83,21 +83,21 @@ class RequestRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Won(msgspec.Struct, frozen=True):
-    """The claim holds. Events of an earlier claim of the key may be in the log since then."""
+    """The claim is valid. Events of an earlier claim may be in the log from `since_ms` on."""
 
     since_ms: int | None = None
 
 
-# The verdict on a claim: the key is ours, the first answer, or the reason against both.
+# The verdict on a claim: it has the key, the first request's answer, or a refusal.
 Verdict = Won | RequestRow | Problem
 
 
 class _Entry(msgspec.Struct, gc=False):
-    """The newest record of a key that counts."""
+    """The newest valid record of a key."""
 
     row: RequestRow
     at_ms: int
-    # The time since when its events may be in the log.
+    # Since when the key's events may be in the log.
     since_ms: int | None = None
 
     @property
@@ -106,7 +106,7 @@ class _Entry(msgspec.Struct, gc=False):
 
 
 class KeyBook:
-    """The outcomes of the keys. The oldest are forgotten first, those of the largest tenant."""
+    """The outcomes of keys. Beyond its bytes, it drops the oldest keys of the largest tenant."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -116,16 +116,16 @@ class KeyBook:
         self._newest_ms = 0
 
     def known(self, key: bytes, claim: RequestRow) -> Verdict | None:
-        """Return what is certain without a claim: an answer, which nothing changes any more."""
+        """Return a verdict that needs no claim: an answer, which cannot change any more."""
         entry = self._entry(key, claim.tenant)
         if entry is None or entry.row.ended != "answered":
             return None
         verdict = _verdict(entry, claim, self._newest_ms)
-        # An answer that is too old no longer counts.
+        # An answer that is too old does not count.
         return None if isinstance(verdict, Won) else verdict
 
     def take(self, key: bytes, raw: bytes, at_ms: int) -> tuple[RequestRow, Verdict | None]:
-        """Take in the next record, and judge a claim; ValueError if it makes no sense."""
+        """Process the next record; return a claim's verdict. ValueError if it is malformed."""
         row = msgspec.json.decode(raw, type=RequestRow)
         self._newest_ms = max(self._newest_ms, at_ms)
         entry, verdict = self._entry(key, row.tenant), None
@@ -134,7 +134,7 @@ class KeyBook:
             if isinstance(verdict, Won):
                 self._put(key, _Entry(row, at_ms, verdict.since_ms))
         elif entry is None or entry.row.claim == row.claim:
-            # The end of a claim that another one has overtaken does not count.
+            # The end of a claim counts only if no other claim has replaced it.
             since_ms = None if entry is None else entry.since_ms
             if since_ms is None and row.ended == "free":
                 self._drop(key, row.tenant)
@@ -167,7 +167,7 @@ class KeyBook:
             del self._tenants[tenant], self._byte_counts[tenant]
 
     def _forget(self) -> None:
-        """Drop the oldest while there is too much, but never a request under way."""
+        """Drop the oldest keys while there are too many, but never those of requests in flight."""
         while self.byte_count > self._bytes_max:
             tenant = max(self._byte_counts, key=self._byte_counts.__getitem__)
             for key, entry in self._tenants[tenant].items():
@@ -175,7 +175,7 @@ class KeyBook:
                     self._drop(key, tenant)
                     break
             else:
-                # Requests under way are few: as many as gateways hold at a time.
+                # There are only few requests in flight, as gateways bound them.
                 return
 
 
@@ -189,8 +189,8 @@ def _verdict(entry: _Entry, claim: RequestRow, at_ms: int) -> Verdict:
     if entry.row.content != claim.content:
         return Problem(
             "idempotency_key_reused",
-            "This Idempotency-Key was sent with other events: another body, or other headers"
-            " that belong to them. A new request needs a new key.",
+            "This Idempotency-Key was used for other events: with another body, or with other"
+            " headers that belong to them. A new request needs a new key.",
         )
     if entry.row.ended == "answered":
         return entry.row
@@ -206,18 +206,18 @@ def _verdict(entry: _Entry, claim: RequestRow, at_ms: int) -> Verdict:
 
 
 def digest_of(content: Sequence[bytes]) -> bytes:
-    """Return a digest of everything that becomes the events, part by part."""
+    """Return a digest of all parts that the events are made from."""
     parts = [hashlib.sha256(part).digest() for part in content]
     return hashlib.sha256(b"".join(parts)).digest()[:16]
 
 
 def id_base(scope: str) -> str:
-    """Return the prefix for ids of events without one: the same for each repetition."""
+    """Return the prefix for ids of events without their own, the same for each repetition."""
     return "ik-" + hashlib.sha256(scope.encode()).hexdigest()[:32]
 
 
 def _pack(body: bytes) -> tuple[bytes, bool]:
-    """Return a body in its stored form, and whether that is packed."""
+    """Return a body in its stored form, and whether that is compressed."""
     if len(body) <= _PACKED_FROM_BYTES:
         return body, False
     packed = zlib.compress(body, 1)

@@ -1,7 +1,7 @@
-"""Knows when each text of a key was used last, here and at the other gateways, to the minute.
+"""Knows to the minute when each text of a key was last used, at this or another gateway.
 
-A request only leaves its time in memory. Once a minute a process publishes the uses that nobody
-has published in that minute: over all processes, about one record a minute for each (ADR 0101).
+A request only notes its time in memory. Once a minute a process publishes the uses that no process
+has published in that minute: about one record a minute for each text in use (ADR 0101).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _TELL_S = 60.0
 
 
 class KeyUses:
-    """When keys were used. `take` must be shown the topic's records."""
+    """Times of keys' last uses. `take` needs all records of the topic."""
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
@@ -31,7 +31,7 @@ class KeyUses:
         self._told: dict[str, int] = {}
 
     def last_ms(self, secret: Secret) -> int | None:
-        """Return when a text was used last, None if not within a year, as far as we have heard."""
+        """Return when a text was last used, as far as is known; None if not within a year."""
         return max(uses.get(secret.mark, 0) for uses in (self.here, self._told)) or None
 
     async def run(self) -> None:
@@ -40,7 +40,7 @@ class KeyUses:
             await self.tell()
 
     async def tell(self) -> None:
-        """Publish new uses; lost ones go out again, as we hear our own like the others'."""
+        """Publish new uses; a lost record goes out again, as we read ours back like others'."""
         news = [
             Event.of(id="", key=mark.encode(), value=b"%d" % at_ms, headers=())
             for mark, at_ms in self.here.items()
@@ -50,13 +50,13 @@ class KeyUses:
             await self._publisher.publish(USES, news)
 
     def take(self, records: Sequence[RecordIn]) -> None:
-        """Take in the next records of the topic."""
+        """Process the next records of the topic."""
         for record in records:
             try:
                 mark, at_ms = (record.key or b"").decode(), int(record.value)
             except ValueError as error:
                 log.warning("uses.record_refused", origin=record.origin, error=str(error))
                 continue
-            # Cap it at Kafka's clock: a fast clock must not hide later uses.
+            # Cap it at Kafka's time, so that a fast clock does not hide later uses.
             at_ms = min(at_ms, record.timestamp_ms)
             self._told[mark] = max(at_ms, self._told.get(mark, 0))

@@ -1,4 +1,4 @@
-"""Keeps a gateway process in touch with all others, and with the pipelines, through Kafka."""
+"""Exchanges news with other gateways, observers and pipelines processes through Kafka."""
 
 import asyncio
 from functools import partial
@@ -24,11 +24,11 @@ from shared.runtime.health import kept_up
 from shared.runtime.kafka.lookup.event_search import find_stored
 from shared.runtime.kafka.tail import Tail
 
-# A key has two records: its claim, and how it ended.
+# A key has two records: its claim, and how its request ended.
 _RECORDS_OF_KEY = 2
 # A starting process reads the newest shares of this many gateway processes.
 _SHARES_READ_MAX = 10_000
-# Read all records: the topic is compacted.
+# Read all records, as the topic is compacted.
 _USES_READ_MAX = 2**62
 
 
@@ -63,7 +63,7 @@ class Peers:
         self._told_trials = Tail(servers, TRIALS, back_ms=0, records_max=1)
 
     async def start(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Begin to listen and to publish; return when we know of the others."""
+        """Start to read and publish; return once the other processes' shares are known."""
         tasks = [
             group.create_task(self._requests.run(self.claims.take)),
             group.create_task(self._shares.run(self._news.take)),
@@ -75,6 +75,6 @@ class Peers:
         return [*tasks, group.create_task(kept_up(self._news.run, name="shares"))]
 
     async def leave(self) -> None:
-        """Leave our shares to the others, and publish the news that they have not heard yet."""
+        """Release this process's shares, and publish the key uses that others do not know."""
         await self._news.leave()
         await self.uses.tell()

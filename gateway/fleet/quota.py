@@ -1,8 +1,8 @@
-"""Charges a tenant's quota, and says in RateLimit headers how much of it is left.
+"""Charges a tenant's quota, and shows the rest in RateLimit headers.
 
-Token buckets: a second's worth may come at once. A request's cost in events is known only
-after it was read, so a bucket may go below zero and lets nothing in until it is above it again.
-The quota is that of all gateway processes together: each fills its buckets with its share of it
+Token buckets: one second's amount may arrive at once. A request's cost in events is known only
+after it is read, so a bucket's level may fall below zero; then it admits nothing until the level is
+above zero again. All gateway processes share the quota: each fills its buckets with its share
 (ADR 0061).
 """
 
@@ -17,9 +17,9 @@ from shared.shares import share
 
 # Seconds of its rate that a bucket holds: the shortest window that RateLimit-Policy can name.
 _WINDOW_S = 1
-# A bucket always holds this part of an even share of its window: it lets a first request in.
+# A bucket can always hold this part of an even share, so that it admits a first request.
 _IDLE_PART = 0.05
-# Maximum age of a share. Finding a new one takes 10 to 50 µs for each process there is.
+# Maximum age of a share. Computing a new one takes 10 to 50 µs for each process.
 _SHARE_AGE_S = 0.25
 
 
@@ -29,7 +29,7 @@ class Bucket:
 
     # The tenant's rate.
     whole: float
-    # How fast it fills, and how much it holds.
+    # How fast the bucket fills, and how much it holds.
     rate: float
     level_max: float
     level: float
@@ -41,14 +41,14 @@ class Bucket:
         self.filled_at_s = now_s
 
     def wait_s(self) -> float:
-        """Seconds until something may be used again."""
+        """Return the seconds until the bucket admits a request again."""
         return max(0.0, -self.level / self.rate) + 1 / self.rate if self.level <= 0 else 0.0
 
     def divide(self, mine: float, others: Sequence[float]) -> None:
-        """Fill it with our share, which depends on our wants and those of others.
+        """Set the rate to this process's share, by its demand and that of other processes.
 
-        An even share is ours at once, before the others hear that we want it. It was not ours until
-        now, so nothing of it was saved.
+        It may use an even share at once, before other processes know of its demand. It did not have
+        that share before, so the bucket has saved none of it.
         """
         even = self.whole / (len(others) + 1)
         ours = share(self.whole, mine=mine, others=others)
@@ -59,9 +59,9 @@ class Bucket:
 
 @dataclass(slots=True)
 class _TenantUse:
-    """A tenant's buckets, and what it asks for here."""
+    """A tenant's buckets, and its demand at this process."""
 
-    # The tenant for whom the buckets were made.
+    # The tenant's settings when the buckets were made.
     tenant: Tenant
     buckets: dict[str, Bucket]
     demand: Demand = field(default_factory=Demand)
@@ -73,14 +73,14 @@ class Quotas:
     """The buckets of every tenant that has a quota."""
 
     members: Members = field(default_factory=lambda: Members(b""))
-    # Called when the others should learn our wants at once.
+    # Called when other processes should learn our demand at once.
     tell: Callable[[], None] = lambda: None
     # Keys: names of tenants.
     _accounts: dict[str, _TenantUse] = field(default_factory=dict)
     _rolled_at_s: float = 0.0
 
     def admit(self, tenant: Tenant | None, *, now_s: float) -> None:
-        """Take a request in, or refuse it with 429."""
+        """Admit a request, or refuse it with 429."""
         if tenant is None or (account := self._account(tenant, now_s)) is None:
             return
         if account.demand.ask(now_s):
@@ -101,7 +101,7 @@ class Quotas:
             account.buckets["requests"].level -= 1
 
     def use(self, tenant: Tenant | None, *, events: int, byte_count: int, now_s: float) -> None:
-        """Charge what was read of a request, whatever its answer."""
+        """Charge the events and bytes that were read of a request, whatever its answer."""
         if tenant is None or (account := self._account(tenant, now_s)) is None:
             return
         for name, amount in (("events", events), ("bytes", byte_count)):
@@ -127,7 +127,7 @@ class Quotas:
         )
 
     def news(self, *, now_s: float) -> ShareNews:
-        """Return the wants of this process, for the others."""
+        """Return this process's demand, for the other processes."""
         if now_s - self._rolled_at_s >= TELL_S:
             self._rolled_at_s = now_s
             for account in self._accounts.values():
@@ -136,7 +136,7 @@ class Quotas:
         return ShareNews({name: wanted for name, wanted in wants.items() if wanted})
 
     def _account(self, tenant: Tenant, now_s: float) -> _TenantUse | None:
-        """Return the tenant's account with its present share; None for a tenant without a quota."""
+        """Return the tenant's account with its current share; None without a quota."""
         account = self._accounts.get(tenant.name)
         if account is None or account.tenant != tenant:
             rates = tenant.rates

@@ -1,7 +1,7 @@
-"""Tells the other gateway processes the wants of each tenant with a quota, and hears theirs.
+"""Exchanges the demand of each tenant with a quota with the other gateway processes.
 
-Two small records a second, and one at once when a tenant begins to want something or is refused.
-While no tenant has a quota, there is no news.
+A process publishes two small records a second, and one at once when a tenant starts to send or is
+refused. While no tenant has a quota, it publishes nothing.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ log = structlog.get_logger()
 
 # The shortest pause between two records, however much news there is.
 _PAUSE_S = 0.1
-# Kafka shows us our own record within milliseconds. Without it we begin as if we were alone.
+# Our own record comes back within milliseconds. Without it, we start as if we were alone.
 _JOIN_S = 2.0
 
 
 class QuotaNews:
-    """Keeps `quotas` shared. `take` must be shown the topic's records."""
+    """Keeps `quotas` shared. `take` needs all records of the topic."""
 
     def __init__(self, publisher: Publisher, *, has_quotas: Callable[[], bool]) -> None:
         self._publisher = publisher
@@ -39,7 +39,7 @@ class QuotaNews:
         self.quotas = Quotas(self._members, self._is_urgent.set)
 
     async def join(self) -> None:
-        """Hear of all others before the first request comes."""
+        """Learn of all other processes before the first request."""
         await self._tell(ShareNews())
         with suppress(TimeoutError):
             await asyncio.wait_for(self._has_joined.wait(), _JOIN_S)
@@ -54,11 +54,11 @@ class QuotaNews:
             await asyncio.sleep(_PAUSE_S)
 
     async def leave(self) -> None:
-        """Leave our shares to the others."""
+        """Leave this process's shares to the others."""
         await self._tell(ShareNews(is_leaving=True))
 
     def take(self, records: Sequence[RecordIn]) -> None:
-        """Take in the next records of the topic."""
+        """Process the next records of the topic."""
         for record in records:
             who = record.key or b""
             try:
@@ -69,6 +69,6 @@ class QuotaNews:
                 self._has_joined.set()
 
     async def _tell(self, news: ShareNews) -> None:
-        """Publish the news; lost news goes out again soon."""
+        """Publish the news; if a record is lost, the next one follows soon."""
         event = Event.of(id="", key=self._members.me, value=news.to_bytes(), headers=())
         await self._publisher.publish(SHARES, [event])

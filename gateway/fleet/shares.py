@@ -1,4 +1,4 @@
-"""Knows how much each gateway process wants of a tenant's quota, for all to divide it (ADR 0061).
+"""Knows how much of a tenant's quota each gateway process needs, to divide it (ADR 0061).
 
 Pure. shared/shares.py divides it.
 """
@@ -9,26 +9,26 @@ from math import sqrt
 
 import msgspec
 
-# Chance makes less than two standard deviations; more is a rise.
+# Random variation is less than two standard deviations; more means that demand has risen.
 _RISE = 2.0
-# How often each process tells its wants.
+# How often each process publishes its demand.
 TELL_S = 0.5
-# A process without news for this long, by the log's own clock, is forgotten.
+# A process without records for this long, by the log's own clock, is forgotten.
 FORGET_MS = 3_000
-# Less time than this is too short to measure a rate.
+# Times shorter than this are too short to measure a rate.
 _RISE_S = 0.25
 # Weight of the cost of one request in the estimate for the next.
 _COST_WEIGHT = 0.1
 
-# By name of the tenant and of the resource: amount a second.
+# Tenant -> resource -> amount per second.
 Wants = Mapping[str, Mapping[str, float]]
 
 
 class ShareNews(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The news of one process for the others."""
+    """One process's record for the others."""
 
     wants: dict[str, dict[str, float]] = {}
-    # The process stops, and leaves its shares to the others.
+    # The process is stopping, and leaves its shares to the others.
     is_leaving: bool = False
 
     def to_bytes(self) -> bytes:
@@ -43,16 +43,16 @@ class _Member:
 
 @dataclass(slots=True)
 class Members:
-    """The other processes and their wants, from the topic of shares."""
+    """The other processes and their demand, from the topic of shares."""
 
     me: bytes
     _members: dict[bytes, _Member] = field(default_factory=dict)
     _newest_ms: int = 0
 
     def take(self, who: bytes, raw: bytes, at_ms: int) -> None:
-        """Take in the next record; ValueError when it makes no sense.
+        """Process the next record; raise ValueError if it is malformed.
 
-        Only records tell that time passes: without news everything stays as it is.
+        Time passes only with records: without new ones, everything stays as it is.
         """
         news = msgspec.json.decode(raw, type=ShareNews)
         self._newest_ms = max(self._newest_ms, at_ms)
@@ -66,25 +66,25 @@ class Members:
             del self._members[each]
 
     def wants(self, tenant: str, resource: str) -> list[float]:
-        """Return the wants of each other process."""
+        """Return each other process's demand."""
         return [each.wants.get(tenant, {}).get(resource, 0.0) for each in self._members.values()]
 
 
 @dataclass(slots=True)
 class Demand:
-    """How much of a tenant's quota is asked for here, also in vain.
+    """A tenant's demand at this process, including refused requests.
 
-    A refused request is assumed to cost as much as others did.
+    A refused request is assumed to cost as much as others.
     """
 
-    # Requests since `since_s`, and how many a second before.
+    # Requests since `since_s`, and requests per second before that.
     asked: int = 0
     before: float = 0.0
     since_s: float = 0.0
     costs: dict[str, float] = field(default_factory=dict)
 
     def ask(self, now_s: float) -> bool:
-        """Count one more request; return whether it is the first for a while."""
+        """Count a request; return whether there were none in this and the previous period."""
         is_first = not self.asked and not self.before
         if is_first:
             self.since_s = now_s
@@ -92,16 +92,16 @@ class Demand:
         return is_first
 
     def use(self, resource: str, amount: float) -> None:
-        """Learn the cost of a request."""
+        """Note the cost of a request."""
         known = self.costs.get(resource)
         self.costs[resource] = amount if known is None else known + _COST_WEIGHT * (amount - known)
 
     def wants(self, now_s: float) -> dict[str, float]:
-        """Return the wanted amount a second of each resource."""
+        """Return the demand for each resource per second."""
         asked, since_s = self.before, max(now_s - self.since_s, _RISE_S)
         usual = asked * since_s
         if self.asked > usual + _RISE * sqrt(usual):
-            # Demand rises, and should not wait for the end of the period.
+            # Demand has risen: use the new rate before the period ends.
             asked = self.asked / since_s
         if not asked:
             return {}
@@ -110,6 +110,6 @@ class Demand:
         }
 
     def roll(self, now_s: float) -> None:
-        """Begin a new period: half a second, more or less, is over."""
+        """Begin a new period, about every half second."""
         self.before = self.asked / max(now_s - self.since_s, _RISE_S)
         self.asked, self.since_s = 0, now_s

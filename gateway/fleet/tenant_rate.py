@@ -1,4 +1,4 @@
-"""Bounds how often a tenant may trigger something that goes out to others."""
+"""Bounds how often a tenant may trigger requests and messages to others."""
 
 import time
 from collections.abc import Callable
@@ -8,25 +8,25 @@ from math import ceil
 from gateway.fleet.quota import Bucket
 from gateway.problems import Problem
 
-# Beyond this many tenants, those with a full allowance are forgotten: it is no news.
+# Beyond this many tenants, those with a full allowance are dropped: a new one is full, too.
 _ALLOWANCES_MAX = 1_000
 
 
 @dataclass(slots=True)
 class TenantRate:
-    """Limits how often each tenant may have something done by this gateway."""
+    """Limits how often each tenant may use one feature of this gateway."""
 
     # Code and text of a refusal.
     code: str
     detail: str
     per_s: float
-    # Size of a full allowance, which a tenant has after a pause.
+    # The full allowance, which a tenant has after a pause.
     at_once: float
     clock_s: Callable[[], float] = time.monotonic
     _allowances: dict[str, Bucket] = field(default_factory=dict)
 
     def charge(self, tenant: str) -> None:
-        """Take one from the allowance; raise Problem when none is left."""
+        """Take one from the allowance; raise Problem if none is left."""
         now_s = self.clock_s()
         if len(self._allowances) >= _ALLOWANCES_MAX and tenant not in self._allowances:
             self._forget(now_s)
@@ -47,15 +47,15 @@ class TenantRate:
 
 
 def resend_rate(clock_s: Callable[[], float] = time.monotonic) -> TenantRate:
-    """Allow one a second, and as many at once as somebody clicks; re-drives and replays do more."""
+    """Allow one a second, and 20 at once for people who click; re-drives and replays do more."""
     detail = (
-        "A tenant may have one event sent again in a second; many go with"
-        " dead-letters:redrive, or a replay."
+        "A tenant may resend one event per second; for many events use"
+        " dead-letters:redrive or a replay."
     )
     return TenantRate("resend_rate", detail, per_s=1.0, at_once=20.0, clock_s=clock_s)
 
 
 def channel_test_rate() -> TenantRate:
-    """Allow tries during a set-up, but few: the message may reach people who did not ask for it."""
-    detail = "A tenant may test its channels ten times in an hour."
+    """Allow a few tests for a set-up, but no more: messages may reach people who want none."""
+    detail = "A tenant may test its channels ten times an hour."
     return TenantRate("channel_test_rate", detail, per_s=10 / 3_600, at_once=10.0)

@@ -1,4 +1,4 @@
-"""Sends trials of pipelines and channels to the services that run them, and hears the answers."""
+"""Sends trials of pipelines and channels to the services that run them, and reads the answers."""
 
 import asyncio
 import uuid
@@ -24,14 +24,14 @@ A = TypeVar("A", bound=Answered)
 
 
 class TrialNews:
-    """Trials that are under way. `take` must be shown the topic's records."""
+    """Trials that are running. `take` needs all records of the topic."""
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
         self._waiting: dict[bytes, asyncio.Future[Any]] = {}
 
     async def of_pipeline(self, asked: TrialAsked) -> TrialAnswer | None:
-        """Return the outcome; None if no answer came in time."""
+        """Return the trial's result; None if no answer came in time."""
         return await self._ask(asked, TrialAnswer)
 
     async def of_channel(self, asked: ChannelAsked) -> ChannelAnswer | None:
@@ -44,7 +44,7 @@ class TrialNews:
         self._waiting[key] = waiting
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                # A question that is not stored gets no answer.
+                # A request that Kafka does not store gets no answer, and times out.
                 event = Event.of(id="", key=key, value=asked.to_bytes(), headers=())
                 await self._publisher.publish(TRIALS, [event])
                 answer = await waiting
@@ -55,8 +55,8 @@ class TrialNews:
             del self._waiting[key]
 
     def take(self, records: Sequence[RecordIn]) -> None:
-        """Take in the next records of the topic, also those of other gateways."""
-        # Answers that nobody waits for are not read.
+        """Process the next records of the topic, which include other gateways'."""
+        # Skip answers that no request here waits for.
         ours = (record for record in records if self._is_waited_for(record))
         for record, trial in readable_trials(ours):
             if isinstance(trial, Answered):

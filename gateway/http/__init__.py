@@ -1,1 +1,1 @@
-"""The HTTP server: protocol, process set-up, probes."""
+"""HTTP serving: the door for whole requests, access logs, probes, the API's document."""

@@ -1,7 +1,7 @@
-"""Logs few enough requests to read: those of the control plane, and failures of all others.
+"""Logs few enough requests to read: all of the control plane's, and failures elsewhere.
 
-Requests with events come by the thousand each second. Metrics count them, and the ledger names each
-one that stored something. A line for each would cost more than taking it in.
+Thousands of requests with events may arrive each second. Metrics count them, and the ledger names
+each one that stored something. Logging a request would cost more than handling it.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ _SERVER_ERROR = 500
 
 
 class AccessLog:
-    """The log lines of one gateway process in this minute."""
+    """The access log of one gateway process, with a limit for each minute."""
 
     def __init__(self) -> None:
         self._minute = 0
@@ -29,7 +29,7 @@ class AccessLog:
     def note(
         self, kind: str, scope: Scope, *, status: int, request_id: str, begun_s: float
     ) -> None:
-        """Log a request that was answered; `begun_s` is of time.monotonic."""
+        """Log an answered request; `begun_s` is a time of time.monotonic."""
         now_s = monotonic()
         if int(now_s) // _MINUTE_S != self._minute:
             self._minute = int(now_s) // _MINUTE_S
@@ -42,7 +42,7 @@ class AccessLog:
             "request.answered",
             kind=kind,
             method=scope["method"],
-            # Without its query, which may hold a key.
+            # The query is left out: it may contain a key.
             path=scope["path"][:200],
             status=status,
             request_id=request_id,

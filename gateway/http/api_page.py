@@ -1,4 +1,4 @@
-"""Writes the OpenAPI document as HTML: one page at /docs that needs no script and loads nothing."""
+"""Writes the OpenAPI document as one HTML page at /docs, without scripts or other resources."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ h2{margin-top:2.5rem;border-top:1px solid #8886;padding-top:1rem;overflow-wrap:a
 ol{columns:20rem}
 """
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-# Even if something in the document were a tenant's, no browser would run or load it.
+# Even if the document contained a tenant's text, no browser would run or load it.
 HEADERS = {
     "content-security-policy": f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
@@ -46,19 +46,19 @@ def api_page(document: Json) -> str:
         '<meta name="viewport" content="width=device-width">'
         f"<title>{_text(info['title'])}</title><style>{_STYLE}</style>"
         f"<main><h1>{_text(info['title'])}</h1><p>{_text(info['description'])}</p>"
-        '<p>The same for programs: <a href="/openapi.json">openapi.json</a>.</p>'
+        '<p>For programs: <a href="/openapi.json">openapi.json</a>.</p>'
         f"<nav aria-label='Paths and objects'><ol>{links}</ol></nav>{parts}</main></html>"
     )
 
 
 def sections(document: Json) -> Iterator[Section]:
-    """Yield each path with each method, then each object that these use."""
+    """Yield a section for each path and method, then for each object that they use."""
     for path, operations in sorted(document["paths"].items()):
         for method, operation in operations.items():
             title = f"{method.upper()} {path}"
             yield Section(title, operation["operationId"], "".join(_operation(operation)))
     for name, schema in sorted(document["components"]["schemas"].items()):
-        # This is FastAPI's own; nothing answers with it.
+        # FastAPI adds these schemas; none of our answers uses them.
         if not name.endswith("ValidationError"):
             intro = _paragraph(schema.get("description"))
             yield Section(name, _anchor(name), intro + _members(schema))
@@ -71,7 +71,7 @@ def _operation(operation: Json) -> Iterator[str]:
         for parameter in operation.get("parameters", ())
     ]
     if given:
-        yield _table(("parameter", "what it is", ""), given)
+        yield _table(("parameter", "type", ""), given)
     for content_type, body in operation.get("requestBody", {}).get("content", {}).items():
         yield f"<p>Takes <code>{_text(content_type)}</code>: {_kind(body.get('schema', {}))}</p>"
         yield _members(body.get("schema", {})) + _example(body)
@@ -83,7 +83,7 @@ def _operation(operation: Json) -> Iterator[str]:
     for status, answer in answers:
         body = answer.get("content", {}).get(_JSON)
         if body is not None:
-            yield f"<p>{status} answers {_kind(body['schema'])}</p>{_example(body)}"
+            yield f"<p>The body of a {status}: {_kind(body['schema'])}</p>{_example(body)}"
 
 
 def _members(schema: Json) -> str:
@@ -92,7 +92,7 @@ def _members(schema: Json) -> str:
         return f"<p>{_kind(schema)}</p>" if "$ref" not in schema else ""
     needed = schema.get("required", ())
     return _table(
-        ("member", "what it is", ""),
+        ("member", "type", ""),
         [
             (_text(name), _kind(member), _note({**member, "required": name in needed}))
             for name, member in members.items()
@@ -101,7 +101,7 @@ def _members(schema: Json) -> str:
 
 
 def _kind(schema: Json) -> str:
-    """Describe the values of a schema in a few words, with links to objects."""
+    """Describe a schema's values in a few words, with links to objects."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f'<a href="#{_anchor(name)}">{_text(name)}</a>'
@@ -121,7 +121,12 @@ def _note(value: Json) -> str:
     schema = value.get("schema", value)
     notes = [_text(value["description"])] if "description" in value else []
     notes += ["required"] if value.get("required") is True else []
-    limits = {"default": "else", "minimum": "at least", "maximum": "at most", "pattern": "matches"}
+    limits = {
+        "default": "default",
+        "minimum": "at least",
+        "maximum": "at most",
+        "pattern": "matches",
+    }
     notes += [
         f"{says} {_code(schema[name])}"
         for name, says in limits.items()

@@ -1,9 +1,9 @@
-"""Lets requests with events that came in one piece past uvicorn.
+"""Handles requests with events that arrive in one piece without uvicorn.
 
-For uvicorn each request is a scope, a task, an event and several messages: half of what one event
-costs. Here it is a call, and its answer another one. All other requests (in pieces, behind another
-request, over TLS, with anything unusual in the head) take the usual way; so one place decides what
-a head or a body may be.
+Uvicorn makes a scope, a task, an event and several messages for each request, which is half the
+cost of a request with one event. Here a request is one call, and its answer another. All other
+requests (in pieces, pipelined, over TLS, with anything unusual in the head) go through uvicorn, so
+the rules for heads and bodies stay in one place.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ class Door(Protocol):
     """The handler that takes requests in one piece."""
 
     def post(self, head: WholeHead, body: bytes, respond: Respond) -> bool:
-        """Take a request, and call `respond` once; False if it must take the usual way."""
+        """Take a request and call `respond` once; return False to leave the request to uvicorn."""
 
 
 class Outbox:
-    """Answers that are sent one right after the other.
+    """Answers that are written together, in one turn of the loop.
 
-    Kafka reports on the events of many requests at once. A write with work before and after it
-    wakes its reader each time, and to wake a reader takes longer than to write.
+    Kafka reports on the events of many requests at once. Writes with other work between them wake
+    a reader for each write, and waking a reader takes longer than writing.
     """
 
     def __init__(self) -> None:
@@ -51,12 +51,12 @@ class Outbox:
             try:
                 connection.send_answer(answer)
             except Exception:
-                # A fault of ours, on one connection: the others must have their answers.
+                # A bug in one connection: the other connections must get their answers.
                 log.exception("answer.not_sent")
 
 
 class DoorProtocol(DeadlineProtocol):
-    """The protocol of a connection that has a door. `bounded` sets the owner of the connection."""
+    """The protocol of a connection with a door. `bounded` sets the connection's owner."""
 
     door: Door
     outbox: Outbox
@@ -68,11 +68,11 @@ class DoorProtocol(DeadlineProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._head: WholeHead | None = None
         self._is_under_way = False
-        # We end, or the client has nothing more to say.
+        # Whether this request is the last one; whether the client has closed its side.
         self._is_last = self._has_said_all = False
-        # Bytes that came while a request was under way.
+        # Bytes that arrived during a request.
         self._behind: list[bytes] = []
-        # When the last request ended, if it came through the door.
+        # When the last request ended, if the door took it.
         self._idle_since_s: float | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         super().connection_made(transport)
@@ -109,7 +109,7 @@ class DoorProtocol(DeadlineProtocol):
             super().data_received(data)
 
     def _enters(self, data: bytes) -> bool:
-        """Say whether data is a request that goes through the door; if so, it is under way."""
+        """Start the request if the door takes it; return whether it did."""
         if not self._is_between_requests() or self.scheme == "https" or self.flow.write_paused:
             return False
         head = self._head
@@ -119,7 +119,7 @@ class DoorProtocol(DeadlineProtocol):
             if head is None:
                 return False
             begun, length = head.find_body(data)
-        assert head is not None, "it was found again"
+        assert head is not None, "a body was found after a head"
         if len(data) - begun != length:
             return False
         self._is_under_way = True
@@ -137,14 +137,14 @@ class DoorProtocol(DeadlineProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _respond(self, status_line: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """Answer, together with all other answers of this turn of the loop."""
+        """Queue the answer, to be written with all other answers of this turn of the loop."""
         headers = [*self.server_state.default_headers, *headers]
         lines = [b"%b: %b\r\n" % header for header in headers]
         self._is_last |= _CLOSE in headers
         self.outbox.put(self, b"".join((status_line, *lines, b"\r\n", body)))
 
     def send_answer(self, answer: bytes) -> None:
-        """Send the answer, then read the bytes that came meanwhile."""
+        """Send the answer, then handle the bytes that arrived in the meantime."""
         self._is_under_way = False
         if self.transport.is_closing():
             return
@@ -167,7 +167,7 @@ class DoorProtocol(DeadlineProtocol):
         self._idle_timer = self.loop.call_later(within_s, self._may_be_idle)
 
     def _may_be_idle(self) -> None:
-        """Close a connection without requests; one timer serves many requests."""
+        """Close the connection if it is idle; one timer serves many requests."""
         self._idle_timer = None
         if self._is_under_way:
             self._watch_idle(self.timeout_keep_alive)

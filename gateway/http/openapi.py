@@ -1,7 +1,7 @@
-"""Describes the API: FastAPI knows the routes and models, this module adds the rest.
+"""Describes the API: FastAPI provides its routes and models, this module adds the rest.
 
-The rest are the routes of events and rows (which no framework serves), the problems of each route,
-the objects that our own reader takes from a body, and an example for every answer.
+The rest is the routes of events and rows (served without a framework), the problems of each route,
+the bodies that our own reader takes, and an example for every answer.
 """
 
 import re
@@ -19,14 +19,14 @@ from gateway.problems import CATALOGUE, PROBLEMS_MEMBER, Problem
 
 _REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
 _PROBLEM: Json = {"$ref": "#/components/schemas/Problem"}
-# Problems of every path: a head that is no HTTP, too slow or too large, and bugs.
+# Problems of every path: a head that is not HTTP, too slow or too large, and bugs.
 _EVERYWHERE = (
     *("invalid_http", "bad_header", "head_timeout", "head_too_large", "unknown_transfer_coding"),
     "internal_error",
 )
-# Objects whose PUT can be a rehearsal that stores nothing.
+# Objects whose PUT takes `dry_run`.
 _REHEARSED = ("{stream}", "{destination}", "{table}", "{channel}", "{pipeline}", "{tenant}")
-# The heading of an operation, by a word of its path.
+# The tag of an operation, by a word in its path.
 _TAGS = {
     "events": "events",
     "beacon": "events",
@@ -52,7 +52,7 @@ _DRY_RUN: Json = {
     "dry_run": {
         "type": "boolean",
         "default": False,
-        "description": "Judge it, answer with what it would be, and store nothing.",
+        "description": "Check the request, answer with the resulting object, and store nothing.",
     }
 }
 _USED: Json = {"type": ["integer", "null"], "readOnly": True}
@@ -74,13 +74,13 @@ _PROBLEM_SCHEMA: Json = {
         "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
         "changed": {"type": "array", "items": TEXT, "description": "Settings that differ."},
         "as_of": {"$ref": "#/components/schemas/AsOf"},
-        "known": {"type": "object", "description": "The newest known value, which is too old."},
+        "known": {"type": "object", "description": "The newest value here, which is too old."},
         "read_until": {"type": "string", "format": "date-time"},
     },
 }
 _STATE_SCHEMA: Json = {
     "type": "object",
-    "description": "How it stands with this document, and what is wrong with it where.",
+    "description": "Whether the pipeline runs with this document; if not, why and where.",
     "readOnly": True,
     "properties": {
         "standing": {"enum": ["checking", "running", "refused"]},
@@ -95,8 +95,8 @@ def document(routes: Iterable[BaseRoute], *, asks_for_keys: bool) -> Json:
     whole = get_openapi(
         title="Hifi gateway",
         version="1",
-        description="Events in over HTTP. A 2xx means that Kafka has reported every accepted event"
-        " stored; `results` says what became of the others.",
+        description="Takes events over HTTP. A 2xx means that Kafka has reported every accepted"
+        " event stored; `results` lists the other events, with reasons.",
         routes=list(routes),
         servers=[{"url": "/"}],
         tags=[{"name": name} for name in dict.fromkeys(_TAGS.values())],
@@ -122,13 +122,13 @@ def document(routes: Iterable[BaseRoute], *, asks_for_keys: bool) -> Json:
 
 
 def _tag_of(path: str) -> str:
-    """Return the heading for the last part of the path that has one."""
+    """Return the tag of the last word in the path that has one."""
     words = re.findall(r"/([a-z.-]+)", path)
     return next((_TAGS[word] for word in reversed(words) if word in _TAGS), "streams")
 
 
 def _leave_out_defaults(operation: Json) -> None:
-    """Remove defaults that only our own code has: no client could send them as text."""
+    """Remove defaults that are objects of our code: no client could send them as text."""
     for parameter in operation.get("parameters", ()):
         schema = parameter["schema"]
         if schema.get("type") == "string" and not isinstance(schema.get("default", ""), str):
@@ -136,7 +136,7 @@ def _leave_out_defaults(operation: Json) -> None:
 
 
 def _show_as_views_do(schemas: Json) -> None:
-    """Describe objects as they are shown, where they are stored differently."""
+    """Describe objects as the API shows them where they are stored differently."""
     del schemas["Stream"]["properties"]["json_schema"]
     schemas["Stream"]["properties"]["schema"] = {
         "type": ["object", "boolean", "null"],
@@ -147,18 +147,18 @@ def _show_as_views_do(schemas: Json) -> None:
     key["required"].remove("secrets")
     key["properties"] |= {
         "live_texts": {"type": "integer", "minimum": 1, "maximum": 2, "readOnly": True},
-        "last_used_at_ms": {**_USED, "description": "To the minute; null: not within a year."},
+        "last_used_at_ms": {**_USED, "description": "To the minute; null: not used within a year."},
         "texts_used_at_ms": {
             "type": "array",
             "items": _USED,
-            "description": "The same of each text, the oldest first.",
+            "description": "When each text of the key was last used, oldest text first.",
             "readOnly": True,
         },
-        "key": {"type": "string", "description": "Its text, shown this once.", "readOnly": True},
+        "key": {"type": "string", "description": "The key's text, shown once.", "readOnly": True},
     }
     warning = {
         "type": "string",
-        "description": "Something that could not be checked at PUT.",
+        "description": "A problem that does not prevent the PUT, such as an unknown host name.",
         "readOnly": True,
     }
     schemas["Destination"]["properties"]["warning"] = warning
@@ -168,7 +168,7 @@ def _show_as_views_do(schemas: Json) -> None:
 
 
 def _add_body(path: str, method: str, operation: Json, schemas: Json) -> None:
-    """Describe a PUT's body: the object that it answers with, except what the path says."""
+    """Describe a PUT's body: the object in its answer, without the members in the path."""
     if method != "put" or "requestBody" in operation:
         return
     answer = operation["responses"]["200"]["content"]["application/json"]["schema"]
@@ -195,13 +195,13 @@ def _add_problems(path: str, operation: Json) -> None:
     for name in ("stream", "destination", "pipeline", "table", "channel", "key", "tenant"):
         codes += [f"unknown_{name}"] if f"{{{name}}}" in path else []
     codes += ["stream_forbidden"] if "{stream}" in path else []
-    # The routes that take events name all of their problems.
+    # The routes that take events list all of their problems themselves.
     is_object = "requestBody" in operation and not path.endswith(("/events", "/beacon"))
     codes += _OF_BODIES if is_object else ()
     names = {parameter["name"] for parameter in operation.get("parameters", ())}
     codes += ["changed_meanwhile", "kafka_unavailable"] if "if-match" in names else []
     responses = operation["responses"]
-    # This is FastAPI's own; we never answer with it.
+    # FastAPI adds this answer; we never send it.
     if "HTTPValidationError" in str(responses.get("422")):
         del responses["422"]
     for code in codes:
@@ -228,7 +228,7 @@ def _resolved(schema: Json, schemas: Json) -> Json:
 
 
 def _sample(schema: Json, schemas: Json) -> Any:  # noqa: PLR0911 - one for each kind of schema
-    """Return a fitting value: each member's own example, its default, or the first allowed."""
+    """Return an example value: the schema's default or example, or the first allowed value."""
     schema = _resolved(schema, schemas)
     for name in ("default", "const"):
         if name in schema:

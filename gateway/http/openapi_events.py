@@ -1,4 +1,4 @@
-"""Describes the routes that take events, which are served without a framework (gateway.routes)."""
+"""Describes the routes that take events; gateway.routes serves them without a framework."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _PROBLEMS = (
     *("quota_requests", "quota_events", "quota_bytes", "tenant_in_flight", "overloaded"),
     *("not_stored", "outcome_unknown"),
 )
-# A beacon comes from a page, which can send neither a signature nor its own headers.
+# Pages send beacons, and can add neither a signature nor headers to them.
 _NOT_OF_BEACONS = (
     *("bad_header", "bad_signature", "idempotency_key_in_use", "idempotency_key_reused"),
     "strict_rejected",
@@ -63,24 +63,24 @@ def event_paths() -> Json:
         "application/cloudevents-batch+json": {"schema": batch, "example": [_CLOUD_EVENT]},
     }
     stream = _parameter("path", "stream", {**TEXT, "pattern": f"^{NAME_PATTERN.pattern}$"})
-    key = _parameter("query", "key", TEXT, "A key of kind browser.")
+    key = _parameter("query", "key", TEXT, "A key of the kind browser.")
     return {
         "/v1/streams/{stream}/events": {
             "post": {
                 "summary": "Send Events",
                 "parameters": [
                     stream,
-                    _flag("dry_run", ["true", "false"], "Judge the events and store none."),
-                    _flag("results", ["all", "failed"], "List every event, or those not accepted."),
+                    _flag("dry_run", ["true", "false"], "Check the events and store none."),
+                    _flag("results", ["all", "failed"], "List all events, or only failed ones."),
                     _header("Idempotency-Key", 255, "The same key and body get the same answer."),
-                    _header("X-Partition-Key", 255, "The ordering key of events without one."),
+                    _header("X-Partition-Key", 255, "Ordering key for events without one."),
                     _header("Prefer", 100, "handling=strict, return=minimal"),
-                    _header("Hifi-Signature", 500, "t=SECONDS,v1=HEX, for keys that must sign."),
+                    _header("Hifi-Signature", 500, "t=SECONDS,v1=HEX, if the key must sign."),
                 ],
                 "requestBody": {"required": True, "content": bodies},
                 "responses": {
                     "200": _answer("Every event is stored."),
-                    "204": {"description": "Every event is stored, and no body was asked for."},
+                    "204": {"description": "Every event is stored; the request asked for no body."},
                     "207": _answer("Some events are stored; see results."),
                 },
                 PROBLEMS_MEMBER: (*_PROBLEMS, *_NOT_OF_BEACONS),
@@ -89,7 +89,7 @@ def event_paths() -> Json:
         "/v1/streams/{stream}/beacon": {
             "post": {
                 "summary": "Send Beacon",
-                "description": "Events from a page that closes.",
+                "description": "Send events from a page that is closing (navigator.sendBeacon).",
                 "security": [],
                 "parameters": [stream, key],
                 "requestBody": {
@@ -98,7 +98,7 @@ def event_paths() -> Json:
                 },
                 "responses": {
                     "204": {"description": "Every event is stored."},
-                    "207": _answer("Some events are stored."),
+                    "207": _answer("Some events are stored; see results."),
                 },
                 PROBLEMS_MEMBER: _PROBLEMS,
             }

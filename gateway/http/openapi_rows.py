@@ -1,4 +1,4 @@
-"""Describes the routes of tables' rows, which are served without a framework (gateway.tables)."""
+"""Describes the routes of tables' rows; gateway.tables serves them without a framework."""
 
 from typing import Any
 
@@ -22,16 +22,16 @@ _READS = (
 )
 _AS_OF = {
     "type": "object",
-    "description": "Up to where it is known, and how long ago that was all there was.",
+    "description": "The offset that this gateway's copy has reached, and the copy's age.",
     "required": ["offset", "time_ms", "age_ms"],
     "properties": dict.fromkeys(("offset", "time_ms", "age_ms"), _COUNT),
     "additionalProperties": False,
 }
 _ROW_MEMBERS: Json = {
     "key": _TEXT,
-    "row": {"type": "object", "description": "As it was written."},
+    "row": {"type": "object", "description": "The row, as it was written."},
     "offset": _COUNT,
-    "time_ms": {**_COUNT, "description": "When Kafka had it."},
+    "time_ms": {**_COUNT, "description": "When Kafka stored the row."},
 }
 ROW_SCHEMAS: Json = {
     "AsOf": _AS_OF,
@@ -52,7 +52,7 @@ ROW_SCHEMAS: Json = {
         "required": ["rows", "next", "as_of"],
         "properties": {
             "rows": {"type": "array", "items": {"$ref": "#/components/schemas/Row"}},
-            "next": {"type": ["string", "null"], "description": "For `after`: there may be more."},
+            "next": {"type": ["string", "null"], "description": "`after` for the next page."},
             "as_of": {"$ref": "#/components/schemas/AsOf"},
         },
         "additionalProperties": False,
@@ -84,17 +84,17 @@ def _of_many(table: Json) -> Json:
             "summary": "List Rows",
             "parameters": [
                 table,
-                _query("prefix", "Rows whose keys begin so."),
-                _query("from", "Rows from this key on."),
-                _query("to", "Rows before this key."),
+                _query("prefix", "Only rows whose keys begin with this."),
+                _query("from", "Only rows from this key on."),
+                _query("to", "Only rows before this key."),
                 *_reading(),
             ],
-            "responses": {"200": _watched(_answer("Rows in the order of their keys.", "RowPage"))},
+            "responses": {"200": _watched(_answer("Rows, ordered by key.", "RowPage"))},
             PROBLEMS_MEMBER: _READS,
         },
         "post": {
             "summary": "Write Rows",
-            "description": "A row for each line; null deletes one. All are taken, or none.",
+            "description": "One row per line; null deletes a row. All are written, or none.",
             "parameters": [table, _SIGNATURE],
             "requestBody": {"required": True, "content": bodies},
             **_writes(),
@@ -103,7 +103,7 @@ def _of_many(table: Json) -> Json:
 
 
 def _of_one(path: list[Json]) -> Json:
-    windows = "A time with a zone: only the windows of the key that begin"
+    windows = "A time with a zone: only windows of the key that begin"
     row: Json = {"application/json": {"schema": {"type": "object"}, "example": {"country": "DE"}}}
     return {
         "get": {
@@ -117,7 +117,7 @@ def _of_one(path: list[Json]) -> Json:
             "responses": {
                 "200": _watched(
                     {
-                        "description": "The row, or with from or to the windows of the key.",
+                        "description": "The row; with `from` or `to`, the key's windows.",
                         "content": {"application/json": {"schema": _either()}},
                     }
                 )
@@ -139,18 +139,18 @@ def _of_one(path: list[Json]) -> Json:
 
 
 def _writes() -> Json:
-    stored = {"200": _answer("Kafka has every row.", "RowsStored")}
+    stored = {"200": _answer("Kafka has stored every row.", "RowsStored")}
     return {"responses": stored, PROBLEMS_MEMBER: _WRITES}
 
 
 def _reading() -> list[Json]:
     return [
-        _query("max_age", "Seconds; an older copy answers 503 `stale`, with the value it has."),
-        _query("at_least", "Wait until this offset is known here, for 2 s at most."),
-        _query("watch", "1: server-sent events of what changes."),
-        _query("since", "Watch from this offset on; Last-Event-ID says the same."),
-        _query("limit", "Number of rows (100; 1,000 at most)."),
-        _query("after", "After this key: `next` of the page before."),
+        _query("max_age", "Greatest age in seconds; an older copy answers 503 `stale`."),
+        _query("at_least", "Wait up to 2 s until the gateway's copy has reached this offset."),
+        _query("watch", "1: get changes as server-sent events."),
+        _query("since", "Watch from this offset on, like the header Last-Event-ID."),
+        _query("limit", "Greatest number of rows (default 100, at most 1,000)."),
+        _query("after", "Only rows after this key: the `next` of the previous page."),
     ]
 
 
@@ -165,9 +165,9 @@ def _answer(description: str, schema: str) -> Json:
 
 
 def _watched(answer: Json) -> Json:
-    """Add the answer to `watch=1`."""
+    """Add the stream of events that `watch=1` gets."""
     answer["content"]["text/event-stream"] = {
-        "schema": {**_TEXT, "description": "row, deleted, restart and as_of, as they come."},
+        "schema": {**_TEXT, "description": "Events of the types row, deleted, restart and as_of."},
         "example": _ROW_EVENT,
     }
     return answer
@@ -188,12 +188,12 @@ def _parameter(where: str, name: str, schema: Json, description: str = "") -> Js
     return {**parameter, "description": description}
 
 
-_SIGNATURE = _header("Hifi-Signature", "t=SECONDS,v1=HEX, for keys that must sign.")
+_SIGNATURE = _header("Hifi-Signature", "t=SECONDS,v1=HEX; required if the key must sign.")
 _ROW_EVENT = (
     "id: 18\nevent: row\n"
     'data: {"key":"c-1","row":{"country":"DE"},"offset":17,"time_ms":1764000000000}\n\n'
 )
 _CONDITIONS = (
-    _header("If-Match", "Only if the row still has one of these ETags; *: if there is one."),
-    _header("If-None-Match", "Only if the row has none of these ETags; *: if there is none."),
+    _header("If-Match", "Only if the row has one of these ETags; *: if the row exists."),
+    _header("If-None-Match", "Only if the row has none of these ETags; *: if there is no row."),
 )

@@ -1,4 +1,4 @@
-"""Tells a gateway's probes whether it should get requests."""
+"""Tells a gateway's probes whether the gateway should get requests."""
 
 from gateway.callers import ConfigSource
 from gateway.publish.copies_watch import CopiesWatch
@@ -18,9 +18,9 @@ def tell_health(
 ) -> None:
     """Report a gateway as ready while Kafka stores its events.
 
-    Old configuration, or too few copies of a stream, is no reason to refuse events: it would take
-    every gateway out at once. The probe mentions it nevertheless, for people, and the metric does,
-    for alerts.
+    A gateway with old configuration, or too few copies of a stream, stays ready: otherwise every
+    gateway would stop getting requests at once. The probe still mentions the problem, for people,
+    and a metric shows it, for alerts.
     """
     health.needs(lambda: publisher.problem)
     health.worries(lambda: config.problem)

@@ -1,1 +1,1 @@
-"""Takes events in: reads and judges them, stores them in Kafka, and answers."""
+"""Serves requests with events: reads and checks the events, stores them in Kafka, and answers."""

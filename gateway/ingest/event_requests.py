@@ -1,7 +1,7 @@
-"""Takes in a request's events: judges them, stores them, and answers.
+"""Handles a request's events: checks them, stores them, and answers.
 
-The headers alone decide who, where, what format and how much, before a byte of the body is read.
-Then come the body and its events; the first one goes to Kafka only when all of them are judged.
+The headers alone decide the caller, stream, format and size, before a byte of the body is read.
+Then the body and its events are read. No event goes to Kafka before all of them are checked.
 """
 
 import asyncio
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 _find_key = lru_cache(maxsize=1_000)(key_finder)
 _REPLAYED = ((b"idempotency-replayed", b"true"),)
-# Not a set: an enum's hash is a call.
+# Not a set, because an enum's hash is a call.
 _CLOUD_EVENTS = (Format.CLOUD_EVENT, Format.CLOUD_EVENTS)
 
 
 class Ingest:
-    """Takes events in."""
+    """Serves requests with events."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Ingest:
         quotas: Quotas,
         ledger: AckLedger | None = None,
     ) -> None:
-        # Set where requests are to be traced.
+        # Set only where requests are traced.
         self.spans: RequestSpans | None = None
         self._publisher = publisher
         self._schemas = schemas
@@ -99,7 +99,7 @@ class Ingest:
         )
 
     async def take(self, arrival: Arrival) -> Answer:
-        """Serve POST .../events. Raises Problem if the whole request is refused."""
+        """Serve POST .../events; raise Problem if the whole request is refused."""
         now_ms, headers = time_ns() // 1_000_000, arrival.headers
         caller = self._callers.of_request(headers, state=arrival.state, now_ms=now_ms)
         return await self._serve(arrival, caller, now_ms, self._read_head, self._body_limits)
@@ -117,7 +117,7 @@ class Ingest:
         if self._callers.is_on:
             caller = self._callers.of_key(key, now_ms=now_ms)
             if caller.origins is None:
-                raise Problem("scope_missing", "A beacon takes only keys made for browsers.")
+                raise Problem("scope_missing", "A beacon needs a browser key.")
         else:
             caller = self._callers.of_request(arrival.headers, state={}, now_ms=now_ms)
         read_head, limits = self._read_beacon_head, self._beacon_limits
@@ -126,7 +126,7 @@ class Ingest:
     def _read_beacon_head(self, arrival: Arrival, caller: Caller, now_ms: int) -> Ingestion:
         media_type = arrival.headers.get(b"content-type", "").split(";")[0].strip(" \t").lower()
         if media_type not in {"text/plain", "application/json"}:
-            raise Problem("unsupported_media_type", "A beacon is JSON, as text/plain or as JSON.")
+            raise Problem("unsupported_media_type", "Send a beacon as text/plain or as JSON.")
         stream = caller.stream(arrival.stream, self._config.configuration)
         trace = admission.traceparent(arrival.headers.get(b"traceparent"))
         options = RequestOptions()
@@ -140,7 +140,7 @@ class Ingest:
         read_head: Callable[[Arrival, Caller, int], Ingestion],
         limits: BodyLimits,
     ) -> Answer:
-        """Return the answer to a request, with the rest of its tenant's quota."""
+        """Return the answer to a request, with headers about its tenant's quota."""
         tenant = self._config.configuration.tenants.get(caller.tenant)
         try:
             caller.check("write", origin=arrival.headers.get(b"origin"))
@@ -198,9 +198,9 @@ class Ingest:
     def post(
         self, head: WholeHead, body: bytes, request_id: str, tell: Callable[[Answer], None]
     ) -> bool:
-        """Take a request that came in one piece, without a task, and call `tell` with its answer.
+        """Take a request that arrived in one piece, without a task; call `tell` with its answer.
 
-        Return False to leave it to `take`, which reports faults, or waits for more than Kafka.
+        Return False to leave it to `take`, which reports faults, and can wait for more than Kafka.
         """
         now_ms = time_ns() // 1_000_000
         try:
@@ -220,7 +220,7 @@ class Ingest:
             self._post(posted, body, head.headers.get(b"hifi-signature"))
         except Problem as problem:
             self._end(posted, problem_answer(problem, request_id))
-        except Exception as error:  # noqa: BLE001 - told as one
+        except Exception as error:  # noqa: BLE001 - reported as internal_error
             self._end(posted, unforeseen(request_id, error))
         return True
 
@@ -248,13 +248,13 @@ class Ingest:
         events = posted.parsed.events
         try:
             reports = await self._publisher.publish(topic, events)
-        except Exception as error:  # noqa: BLE001 - told as one
+        except Exception as error:  # noqa: BLE001 - reported as internal_error
             self._end(posted, unforeseen(posted.ingestion.request_id, error))
         else:
             told(reports)
 
     def _told(self, posted: WholeRequest, reports: Sequence[Report]) -> None:
-        """Answer a posted request once its events are reported on."""
+        """Answer a posted request once Kafka has reported on its events."""
         ingestion, parsed = posted.ingestion, posted.parsed
         try:
             if reports:
@@ -265,7 +265,7 @@ class Ingest:
             given = _as_wished(self._conclude(ingestion, parsed, reports), ingestion.options)
         except Problem as problem:
             given = problem_answer(problem, ingestion.request_id)
-        except Exception as error:  # noqa: BLE001 - told as one
+        except Exception as error:  # noqa: BLE001 - reported as internal_error
             given = unforeseen(ingestion.request_id, error)
         self._end(posted, given)
 
@@ -315,7 +315,7 @@ class Ingest:
         return self._conclude(ingestion, parsed, await self._publish(ingestion, parsed))
 
     def _check_all(self, ingestion: Ingestion, parsed: ParsedBody) -> None:
-        """Refuse all of a request's events for a faulty one, if the caller wants that."""
+        """Refuse all of a request's events because of an invalid one, if the caller asks for it."""
         if ingestion.options.is_strict and parsed.rejections:
             counts = {"rejected": len(parsed.rejections), "aborted": len(parsed.events)}
             self._tally.outcomes(ingestion.stream.name, counts)
@@ -324,7 +324,7 @@ class Ingest:
     def _conclude(
         self, ingestion: Ingestion, parsed: ParsedBody, reports: Sequence[Report]
     ) -> Answer:
-        """Return the answer to a request whose events are reported on."""
+        """Return the answer to a request once Kafka has reported on its events."""
         counts = count_outcomes(parsed, reports)
         self._tally.outcomes(ingestion.stream.name, counts)
         given = answer(
@@ -339,7 +339,7 @@ class Ingest:
         return given
 
     def _judge(self, ingestion: Ingestion, raw: bytes, base: str) -> ParsedBody:
-        """Judge every event of the body."""
+        """Check every event of the body."""
         stream = ingestion.stream
         spans = find_events(raw, ingestion.body_format, self._limits)
         context = Context(
@@ -351,7 +351,7 @@ class Ingest:
             shards=shard_finder(stream.partitioning) if stream.partitioning else None,
             are_cloud_events=ingestion.body_format in _CLOUD_EVENTS,
         )
-        # Most bodies are plain, and are read in columns; for others this returns None.
+        # Most bodies are plain, and are read by columns; for others this returns None.
         parsed = read_plain(spans, raw, context=context, limits=self._limits)
         if parsed is None:
             parsed = read_events(spans, context=context, limits=self._limits)
@@ -388,6 +388,6 @@ class Ingest:
 
 
 def _as_wished(given: Answer, options: RequestOptions) -> Answer:
-    """Return the answer as the caller prefers it, with the preferences that were followed."""
+    """Return the answer in the form that the caller prefers, with the applied preferences."""
     given = given.with_headers(options.applied)
     return given.minimal() if options.is_minimal else given

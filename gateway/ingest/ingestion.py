@@ -1,4 +1,4 @@
-"""The facts of a request with events while it is taken in."""
+"""The data of a request with events while the gateway handles it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -22,7 +22,7 @@ from shared.config.configuration import Stream
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A request whose body is still to be read."""
+    """A request whose body has not been read yet."""
 
     stream: str
     headers: Mapping[bytes, str]
@@ -33,7 +33,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 class Ingestion(msgspec.Struct):
-    """The facts from the head of a request, and how many events its body has."""
+    """The data from a request's head, and the number of events in its body."""
 
     request_id: str
     caller: Caller
@@ -49,14 +49,14 @@ class Ingestion(msgspec.Struct):
     span: RequestSpan | None = None
 
     def trace(self, spans: RequestSpans) -> None:
-        """Begin a span if the request is to have one; its events continue below it."""
+        """Begin a span if the request is traced; it becomes the parent of its events' spans."""
         given, tenant = self.traceparent, self.caller.tenant
         self.span = spans.begin(given, tenant=tenant, stream=self.stream.name)
         if self.span is not None:
             self.traceparent = self.span.traceparent
 
     async def traced(self, spans: RequestSpans, work: Awaitable[Answer]) -> Answer:
-        """Return the answer of `work`, with a span of it."""
+        """Return the answer of `work`, which gets a span."""
         self.trace(spans)
         status = HTTPStatus.INTERNAL_SERVER_ERROR.value
         try:
@@ -71,14 +71,14 @@ class Ingestion(msgspec.Struct):
         return given
 
     def note_reports(self, reports: Sequence[Report]) -> None:
-        """Note that its events are reported on."""
+        """Note in the span that Kafka has reported on the events."""
         if self.span is not None:
             is_all = all(report.fate is Fate.STORED for report in reports)
             self.span.stored(self.event_count, is_all=is_all)
 
 
 class WholeRequest(msgspec.Struct, eq=False):
-    """A request that came in one piece, until it is answered."""
+    """A request that arrived in one piece, until it is answered."""
 
     ingestion: Ingestion
     tenant: Tenant | None
@@ -91,6 +91,6 @@ class WholeRequest(msgspec.Struct, eq=False):
 
 
 def ledger_request(ingestion: Ingestion, reports: Sequence[Report]) -> Request:
-    """Return the ledger's form of the request, with the number of its stored events."""
+    """Return the request as the ledger notes it, with the number of its stored events."""
     count = sum([len(report.positions) for report in reports if report.fate is Fate.STORED])
     return Request(ingestion.request_id, ingestion.now_ms, count)

@@ -1,7 +1,7 @@
-"""Counts the events of requests, and the time that Kafka takes with them, for the metrics.
+"""Counts the events of requests, and the time that Kafka takes to store them, for the metrics.
 
-A metric's counter locks and checks its labels at each call. For many requests of one moment it is
-called once, while Kafka is busy.
+A metric's counter takes a lock and checks its labels at each call. So it is called only once for
+many requests, while Kafka is busy.
 """
 
 from collections import defaultdict
@@ -12,12 +12,12 @@ from typing import Any
 from shared.metric_names import GATEWAY_ACK_SECONDS, GATEWAY_BODY_BYTES, GATEWAY_EVENTS
 from shared.runtime.metrics import Metrics
 
-# More than a deployment has streams; the counters of a forgotten stream are looked up again.
+# More streams than a deployment has; a dropped stream's counters are looked up again.
 _STREAMS_REMEMBERED = 10_000
 
 
 class Tally:
-    """Counts since the last update of the metrics. `meanwhile` gets the next update to do soon."""
+    """Counts since the last update of the metrics. `meanwhile` schedules the next update."""
 
     def __init__(self, metrics: Metrics, meanwhile: Callable[[Callable[[], None]], None]) -> None:
         remember = lru_cache(maxsize=_STREAMS_REMEMBERED)

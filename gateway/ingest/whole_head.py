@@ -1,7 +1,7 @@
-"""Reads the head of a request with events that came in one piece, and recognizes it again.
+"""Reads the head of a request with events that arrived in one piece, and recognizes it later.
 
-Clients that keep their connection send the same head again and again, but for the length of their
-body. Its meaning is found once: all that only the configuration can change is kept with it.
+On a kept connection, a client's heads differ only in the length of the body. So a head is parsed
+once, and everything that only the configuration can change is kept with it.
 """
 
 import re
@@ -20,10 +20,10 @@ _BEGINNING = b"POST /v1/streams/"
 _PATH = re.compile(rb"/v1/streams/([A-Za-z0-9._-]+)/events")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,8})[ \t]*\r\n", re.IGNORECASE)
 _END = b"\r\n\r\n"
-# A connection remembers no longer head: each is also kept as texts, on ten thousand connections.
+# A connection keeps no longer head: it takes memory on each of ten thousand connections.
 _HEAD_BYTES_MAX = 4_096
-# Headers that need more than one look at the request, or a wait: browsers' CORS, bodies that are
-# asked for or come in pieces, encodings, keys that are asked about.
+# Headers that need more work or a wait: browsers' CORS, bodies that wait for 100 Continue or come
+# in pieces, encodings, Idempotency-Keys.
 _OTHERS = frozenset(
     {b"content-encoding", b"expect", b"idempotency-key", b"origin", b"transfer-encoding"}
 )
@@ -41,11 +41,11 @@ class WholeHead(msgspec.Struct, eq=False):
     traceparent: str | None
     # The caller's own id for the request.
     echoed: bytes | None
-    # Its sender, as of the last time.
+    # The sender of the last request with this head.
     writer: Writer | None = None
 
     def find_body(self, data: bytes) -> tuple[int, int]:
-        """Return start and length of the body behind this very head; 0 for another head."""
+        """Return the body's start and length if data begins with this head; else zeros."""
         before, after = self.before_length, self.after_length
         if data.startswith(before):
             begun = len(before)
@@ -58,9 +58,9 @@ class WholeHead(msgspec.Struct, eq=False):
 
 
 def read_whole_head(data: bytes, *, head_bytes_max: int) -> WholeHead | None:
-    """Return the head that data begins with; None if it is incomplete, or of any other request.
+    """Return the head at the start of data; None if it is incomplete, or of another request.
 
-    The usual readers report the faults of a head.
+    A faulty head also gives None: the usual readers report its faults.
     """
     end = data.find(_END, 0, min(head_bytes_max, _HEAD_BYTES_MAX)) + len(_END)
     length = _LENGTH.search(data, 0, end)

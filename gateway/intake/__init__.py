@@ -1,1 +1,1 @@
-"""From a request's bytes to events packed for Kafka."""
+"""Turns a request's bytes into events packed for Kafka."""

@@ -1,4 +1,4 @@
-"""Bounds the bytes that requests without an answer hold, over all tenants and for each."""
+"""Bounds the bytes that unanswered requests hold, in all and for each tenant."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from gateway.problems import Problem
 
 
 class UnfinishedBody(Protocol):
-    """A body that has not come whole."""
+    """A body that has not arrived completely."""
 
     tenant: str
 
@@ -14,14 +14,14 @@ class UnfinishedBody(Protocol):
     def held_bytes(self) -> int: ...
 
     def drop(self) -> None:
-        """Give back the bytes that it holds: its request is refused."""
+        """Release the body's bytes; its request will be refused."""
 
 
 class ByteBudget:
-    """Bounds the bytes that requests without an answer hold.
+    """Bounds the bytes that unanswered requests hold.
 
-    Bodies that never end cannot keep others out: when there is no room, the tenant that holds most
-    loses its incomplete bodies, the largest first.
+    Bodies that never end cannot keep others out: when there is no room, the tenant that holds the
+    most bytes loses its incomplete bodies, largest first.
     """
 
     def __init__(self, bytes_max: int, *, tenant_bytes_max: int | None = None) -> None:
@@ -33,29 +33,29 @@ class ByteBudget:
         self._unfinished: set[UnfinishedBody] = set()
 
     def check(self, byte_count: int, *, tenant: str, overdue_bytes: int) -> None:
-        """Refuse bytes that there is no room for, without taking any room."""
+        """Refuse bytes that there is no room for; reserve nothing."""
         short = self.byte_count + overdue_bytes + byte_count - self.bytes_max
         if short > 0 and short > sum(
             body.held_bytes for body in self._droppable(byte_count, tenant)
         ):
             raise Problem(
                 "overloaded",
-                "Nothing of this request was stored: the gateway waits for Kafka with as many"
-                " bytes as it may hold. Send the request again later.",
+                "Nothing of this request was stored: the gateway has reached its limit of bytes"
+                " that wait for Kafka. Send the request again later.",
                 headers=((b"retry-after", b"1"),),
             )
         held = self._tenants.get(tenant, 0) + byte_count
         if held > self.tenant_bytes_max:
             raise Problem(
                 "tenant_in_flight",
-                f"The requests of this tenant that have no answer yet hold {held} bytes; they may"
-                f" hold {self.tenant_bytes_max}. Wait for answers before sending more.",
+                f"This tenant's unanswered requests would hold {held} bytes, but may hold only"
+                f" {self.tenant_bytes_max}. Wait for answers before you send more.",
                 headers=((b"retry-after", b"1"),),
                 members={"limit": "tenant_in_flight_bytes_max"},
             )
 
     def enter(self, byte_count: int, *, tenant: str, overdue_bytes: int) -> None:
-        """Take room for bytes, or refuse."""
+        """Reserve room for bytes, or refuse them."""
         self.check(byte_count, tenant=tenant, overdue_bytes=overdue_bytes)
         short = self.byte_count + overdue_bytes + byte_count - self.bytes_max
         if short > 0:
@@ -72,14 +72,14 @@ class ByteBudget:
             del self._tenants[tenant]
 
     def begin_wait(self, body: UnfinishedBody) -> None:
-        """Let the body be dropped until `end_wait`."""
+        """Allow the body to be dropped until `end_wait`."""
         self._unfinished.add(body)
 
     def end_wait(self, body: UnfinishedBody) -> None:
         self._unfinished.discard(body)
 
     def _droppable(self, byte_count: int, tenant: str) -> list[UnfinishedBody]:
-        """Return bodies of tenants that hold more than this one would."""
+        """Return incomplete bodies of tenants that hold more bytes than this one would."""
         own = self._tenants.get(tenant, 0) + byte_count
         return [
             body

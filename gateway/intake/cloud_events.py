@@ -1,7 +1,7 @@
-"""Checks CloudEvents (version 1.0), and turns one in headers into one JSON object.
+"""Checks CloudEvents (version 1.0), and turns one in binary mode into a JSON object.
 
-Binary mode is stored as the structured event it stands for: JSON data byte for byte within it,
-other data as base64. So every stored event is JSON, whichever way it came.
+An event in binary mode is stored as the equivalent structured event: JSON data byte for byte, other
+data as base64. So every stored event is JSON, whichever mode its sender used.
 """
 
 import base64
@@ -17,10 +17,10 @@ import msgspec
 from gateway.problems import Problem
 
 _PREFIX = b"ce-"
-# Each name is a header in HTTP; the specification asks for short names of a-z and 0-9.
+# Each attribute is a header in HTTP; the specification asks for short names of a-z and 0-9.
 _NAME_LENGTH_MAX = 64
 _ESCAPED = re.compile(r"\\(.)")
-# Nested JSON data is checked here, before it becomes part of the event.
+# Checks JSON data, before it becomes part of the event.
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -31,7 +31,7 @@ _MEDIA_TYPE = re.compile(rf"{_WORD}/{_WORD}[ \t]*(;.*)?")
 
 
 class _Attributes(msgspec.Struct):
-    """The members of an event in version 1.0.2; an optional one that is null is not set."""
+    """The members of an event in version 1.0.2; an optional member that is null counts as unset."""
 
     specversion: Literal["1.0"]
     id: _Text
@@ -45,14 +45,14 @@ class _Attributes(msgspec.Struct):
 
 
 _RULES = {
-    **dict.fromkeys(("id", "source", "type"), "is there, and a text that is not empty"),
-    "specversion": "is there, and 1.0: no other is known",
-    **dict.fromkeys(("subject", "dataschema"), "is a text that is not empty, or not there"),
-    "datacontenttype": "is a media type, such as application/json, or not there",
-    "time": "is a time as in RFC 3339, such as 2026-11-21T10:00:00Z, or not there",
-    "data_base64": "is a text in base64, or not there",
+    **dict.fromkeys(("id", "source", "type"), "is required, and must be a non-empty text"),
+    "specversion": "is required, and must be 1.0",
+    **dict.fromkeys(("subject", "dataschema"), "must be a non-empty text, or absent"),
+    "datacontenttype": "must be a media type, such as application/json, or absent",
+    "time": "must be a time as in RFC 3339, such as 2026-11-21T10:00:00Z, or absent",
+    "data_base64": "must be a text in base64, or absent",
 }
-# Most events have only these members, and looking at each name takes a microsecond.
+# Most events have only these members, and checking each name takes a microsecond.
 _KNOWN = {*_RULES, "data", "partitionkey", "traceparent"} - {"data_base64"}
 _DECODER = msgspec.json.Decoder(_Attributes)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -61,12 +61,12 @@ _LEAP_SECOND, _SECOND = b":60", b":59"
 
 
 def fault(value: bytes) -> tuple[str, str] | None:
-    """Return why an event is no CloudEvent, and the name of the member at fault."""
+    """Return why an event is not a CloudEvent, and the name of the invalid member."""
     try:
         attributes = _DECODER.decode(value)
     except msgspec.DecodeError as error:
         if _LEAP_SECOND in value:
-            # RFC 3339 allows it, and the decoder does not know it.
+            # RFC 3339 allows a leap second, but the decoder does not.
             return fault(value.replace(_LEAP_SECOND, _SECOND))
         text = str(error)
         return _broken(next(n for n in _RULES if f"`{n}`" in text or f"$.{n}`" in text))
@@ -78,28 +78,28 @@ def fault(value: bytes) -> tuple[str, str] | None:
 
 
 def _odd(members: dict[str, msgspec.Raw]) -> tuple[str, str] | None:
-    """Return the fault of members that are not all of the usual ones."""
+    """Return the fault of unusual members, if any."""
     if members.pop("data_base64", None) is not None and "data" in members:
-        return "a CloudEvent has data or data_base64, not both", "data_base64"
+        return "a CloudEvent may have data or data_base64, not both", "data_base64"
     for name in members:
         if not _NAME.fullmatch(name):
-            return "attributes of a CloudEvent have names of a to z and 0 to 9", name
+            return "names of a CloudEvent's attributes may have only a to z and 0 to 9", name
     return None
 
 
 def _broken(name: str) -> tuple[str, str]:
-    return f"in a CloudEvent {name} {_RULES[name]}", name
+    return f"in a CloudEvent, {name} {_RULES[name]}", name
 
 
 def from_headers(headers: Mapping[bytes, str], body: bytes) -> bytes:
-    """Return the structured event that a request in binary mode stands for."""
+    """Return the structured event of a request in binary mode."""
     attributes: dict[str, str] = {}
     for header, value in headers.items():
         if not header.startswith(_PREFIX):
             continue
         name = header.removeprefix(_PREFIX).decode("latin-1")
         if not name.isalnum() or not name.isascii() or len(name) > _NAME_LENGTH_MAX:
-            raise Problem("bad_header", f"ce-{name[:100]} is not the name of an attribute.")
+            raise Problem("bad_header", f"ce-{name[:100]} is not a valid attribute name.")
         if name in {"data", "database64", "datacontenttype"}:
             raise Problem("bad_header", f"{name} is not an attribute in binary mode.")
         attributes[name] = _text(name, value)
@@ -115,7 +115,7 @@ def from_headers(headers: Mapping[bytes, str], body: bytes) -> bytes:
 def _text(name: str, value: str) -> str:
     """Decode a header's text as the HTTP binding (1.0.2, 3.1.3.2) asks.
 
-    Raw bytes are UTF-8 if they can be: the latin-1 of headers would read those as mojibake.
+    Raw bytes count as UTF-8 if they are valid UTF-8: as latin-1 they would become mojibake.
     """
     with suppress(UnicodeDecodeError):
         value = value.encode("latin-1").decode()

@@ -1,6 +1,6 @@
-"""Decompresses a body piece by piece, under a cap on its size and on its ratio.
+"""Decompresses a body piece by piece, with limits on its size and its ratio.
 
-A bomb is noticed after one piece too many, never after it has filled the memory.
+A decompression bomb is refused after one piece too many, before it fills the memory.
 """
 
 import zlib
@@ -11,16 +11,16 @@ from backports import zstd
 
 from gateway.problems import Problem
 
-# A piece costs 0.2 ms, and this much memory; the caps are looked at between two of them.
+# A piece takes 0.2 ms and this much memory; the limits are checked between pieces.
 _PIECE_BYTES = 131_072
-# Bytes of the body that the decoder gets at once: it copies those that it has not used.
+# Bytes of the body that the decoder gets at once: it copies the unused ones.
 _WINDOW_BYTES = 16_384
-# `cat *.gz` makes one member of each file; more than this is meant to keep us busy.
+# `cat *.gz` makes one member of each file; a body with more members than this is an attack.
 _MEMBERS_MAX = 1_000
-# RFC 8878 asks this of a decoder; more lets a frame of 20 bytes ask for 2 GB.
+# RFC 8878 asks decoders to support this; with more, a frame of 20 bytes could take 2 GB.
 _ZSTD_WINDOW_LOG_MAX = 23
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG_MAX}
-# Under this size no ratio is suspicious: a small body of blanks compresses a thousand times.
+# Below this size no ratio is suspicious: a small body of blanks compresses a thousandfold.
 _RATIO_FREE_BYTES = 1_048_576
 
 ENCODINGS = ("gzip", "zstd", "br", "identity")
@@ -34,7 +34,7 @@ def opened(
     ratio_max: int,
     hold: Callable[[int], None],
 ) -> bytes:
-    """Return the body without its encoding. `hold` hears of every size that it grows to."""
+    """Return the body without its encoding. `hold` is called with every size that it grows to."""
     if encoding == "identity":
         return wire
     pieces: list[bytes] = []
@@ -51,7 +51,7 @@ def opened(
     except (zlib.error, zstd.ZstdError, brotli.error, EOFError) as error:
         raise Problem(
             "invalid_encoding",
-            f"The body is not {encoding} from its first to its last byte: {error}.",
+            f"The body is not valid {encoding}: {error}.",
         ) from error
     return b"".join(pieces)
 
@@ -75,7 +75,7 @@ def _gzip(wire: bytes) -> Iterator[bytes]:
         members += 1
         if members > _MEMBERS_MAX:
             raise EOFError(f"it has more than {_MEMBERS_MAX} members")
-        # After a member comes another, or nothing, or zeros that pad a block.
+        # A member is followed by another one, by nothing, or by zeros that pad a block.
         given = decoder.unused_data.lstrip(b"\0")
         while not given and at < len(wire):
             given = wire[at : at + _WINDOW_BYTES].lstrip(b"\0")
@@ -122,7 +122,7 @@ def _brotli(wire: bytes) -> Iterator[bytes]:
         if piece:
             yield piece
     if at < len(wire):
-        raise EOFError("something follows its end")
+        raise EOFError("there are bytes after its end")
 
 
 _PIECES: dict[str, Callable[[bytes], Iterator[bytes]]] = {
@@ -134,7 +134,7 @@ _PIECES: dict[str, Callable[[bytes], Iterator[bytes]]] = {
 
 def _too_large(limit: str, value: int) -> Problem:
     detail = (
-        f"Decompressed, a body has at most {value} bytes; send the events in several requests."
+        f"A decompressed body may have {value} bytes at most; send the events in several requests."
         if limit == "decompressed_bytes_max"
         else f"The body grows to more than {value} times its size when it is decompressed."
     )

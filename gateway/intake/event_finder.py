@@ -1,7 +1,7 @@
 """Finds the events in a body, for each format; each event's bytes stay untouched.
 
-JSON is an object (one event), an array, or {"events": [...]} and nothing else. A fault of the whole
-body is a Problem; gateway.intake.events reports the faults of single events.
+A JSON body is an object (one event), an array, or {"events": [...]} without other members. A fault
+of the whole body is a Problem; gateway.intake.events reports faults of single events.
 """
 
 import re
@@ -18,8 +18,8 @@ from gateway.problems import Problem
 
 Raws = Sequence[bytes | msgspec.Raw]
 
-# An array of this many bytes cannot have enough elements to fill the memory (two bytes for each
-# here, 80 there); in a larger one they are read by a decoder that stops in time.
+# An array of this many bytes cannot have enough elements to fill the memory (an element of two
+# bytes takes 80 in memory). Larger arrays need a decoder that stops in time.
 _HARMLESS_BYTES = 65_536
 # An escaped backslash, a pair of surrogates, or half of one.
 _SURROGATE = re.compile(
@@ -27,7 +27,7 @@ _SURROGATE = re.compile(
     rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 _OBJECTS = re.compile(rb"\[\s*\{")
-# Looking at this many takes 5 ms; a body of millions is meant to hurt.
+# Replacing this many takes 5 ms; a body with millions is an attack.
 _SURROGATES_MAX = 10_000
 
 
@@ -39,7 +39,7 @@ class EventLimits:
 
 
 class EventSpans(msgspec.Struct, frozen=True):
-    """The events of a body, and the JSON pointer before each one's index ("" for a lone one)."""
+    """The events of a body, and the JSON pointer before their indexes ("" for a lone event)."""
 
     raws: Raws
     prefix: str
@@ -52,13 +52,13 @@ class _Wrapper(msgspec.Struct, forbid_unknown_fields=True):
 class _MaybeWrapped(msgspec.Struct):
     id: msgspec.Raw = msgspec.Raw()
     events: msgspec.Raw = msgspec.Raw()
-    # Names of batches elsewhere.
+    # Other products use these names for batches.
     batch: msgspec.Raw = msgspec.Raw()
     records: msgspec.Raw = msgspec.Raw()
 
     @property
     def batch_name(self) -> str | None:
-        """The member that makes it a batch rather than one event."""
+        """The member that makes the object a batch rather than one event."""
         if bytes(self.events).startswith(b"["):
             return "events"
         if bytes(self.id):
@@ -73,10 +73,10 @@ _MAYBE_WRAPPED = msgspec.json.Decoder(_MaybeWrapped)
 
 
 def find_events(body: bytes, body_format: Format, limits: EventLimits) -> EventSpans:
-    """Find the events of a text body; Problem when the body as a whole cannot be taken."""
+    """Find the events of a text body; raise Problem if the body as a whole is refused."""
     events_max = limits.events_max
     try:
-        # msgspec does not check strings that it skips: decode() checks every byte.
+        # msgspec does not check strings that it skips; decode() checks every byte.
         if not body.isascii():
             body.decode()
         try:
@@ -117,10 +117,10 @@ def _find(body: bytes, body_format: Format, limits: EventLimits) -> EventSpans:
 
 
 def _with_whole_pairs(body: bytes) -> bytes | None:
-    """Replace halves of surrogate pairs, at equal length; None if there are none, or far too many.
+    """Replace halves of surrogate pairs, at equal length; None if there are none, or too many.
 
-    Browsers send such a half for a text that was cut within an emoji. No UTF-8 can hold it, so its
-    event is refused; but the places of its neighbours must be found.
+    Browsers send such a half for a text that was cut within an emoji. UTF-8 cannot represent it, so
+    its event is refused, but the other events' places must be found.
     """
     if not 0 < body.count(b"\\ud") + body.count(b"\\uD") <= _SURROGATES_MAX:
         return None
@@ -129,7 +129,7 @@ def _with_whole_pairs(body: bytes) -> bytes | None:
 
 
 def _cut(body: bytes, whole: bytes, spans: EventSpans) -> EventSpans:
-    """Cut the same spans out of `body` that were found in `whole`, which has the same layout."""
+    """Cut the spans that were found in `whole` out of `body`, which has the same layout."""
     raws: list[bytes] = []
     at = whole.find(b"[") if spans.prefix else 0
     for raw in map(bytes, spans.raws):
@@ -151,17 +151,17 @@ def _json(body: bytes, events_max: int, event_bytes_max: int) -> EventSpans:
         _check_length(error, events_max)
     else:
         if body.count(b'"events"') > 1 and _has_twin(body, raws):
-            raise Problem("ambiguous_body", "`events` stands in the object twice; send it once.")
+            raise Problem("ambiguous_body", "The object has `events` twice; send it once.")
         return EventSpans(raws, "/events/")
     if len(body) > event_bytes_max:
-        # Too large for an event, whatever else it is: do not spend the time to read all of it.
+        # It is too large for an event anyway, so save the time to read all of it.
         return EventSpans([body], "")
     name = _MAYBE_WRAPPED.decode(body).batch_name
     if name is not None:
         raise Problem(
             "ambiguous_body",
-            f"The object has an array `{name}`: is that many events, or is the object one? Send"
-            ' many as {"events": [...]} without other members, or one in an array: [{...}].',
+            f"The object has an array `{name}`, so it may be one event or a batch. Send a batch as"
+            ' {"events": [...]} without other members, and one event in an array: [{...}].',
         )
     return EventSpans([_stripped(body)], "")
 
@@ -171,7 +171,8 @@ def _array(body: bytes, events_max: int, event_bytes_max: int) -> Raws:
         return _ARRAY.decode(body)
     inside = _stripped(body)[1:-1]
     if len(inside) > event_bytes_max and b"," not in inside and inside.lstrip().startswith(b"{"):
-        # One object at most, too large for an event. Reading 20 MB of escapes takes 50 to 90 ms.
+        # This is one object at most, and too large for an event. Reading 20 MB of escapes would
+        # take 50 to 90 ms.
         return [inside]
     try:
         return _kept(_counting(events_max).decode(body))
@@ -181,7 +182,7 @@ def _array(body: bytes, events_max: int, event_bytes_max: int) -> Raws:
 
 
 def _lines(body: bytes, events_max: int) -> EventSpans:
-    """Take each line as an event, except blank lines at the end."""
+    """Return each line as an event, without blank lines at the end."""
     body = body.rstrip()
     if body.count(b"\n") >= events_max:
         raise _too_many(events_max)
@@ -191,15 +192,15 @@ def _lines(body: bytes, events_max: int) -> EventSpans:
 
 
 def _stripped(text: bytes) -> bytes:
-    """Remove the white space around it. Python knows more of that than JSON does, and is fast."""
+    """Strip white space by Python's fast strip(), unless there are kinds that JSON lacks."""
     if b"\v" in text or b"\f" in text:
-        # JSON has neither: its parser will say so.
+        # JSON allows neither, and its parser will report that.
         return text
     return text.strip()
 
 
 def _has_twin(body: bytes, raws: Raws) -> bool:
-    """Say whether the outer object has `events` twice, so that one would be lost."""
+    """Return whether the outer object has `events` twice, so that one would be lost."""
     inside = sum(bytes(raw).count(b'"events"') for raw in raws)
     return body.count(b'"events"') - inside > 1
 
@@ -210,14 +211,14 @@ def _check_length(error: msgspec.ValidationError, events_max: int) -> None:
 
 
 def _kept(counted: Any) -> Raws:
-    """Return the present elements: a counting decoder's fields up to the first empty one."""
+    """Return the array's elements: a counting decoder's fields up to the first empty one."""
     fields: tuple[msgspec.Raw, ...] = msgspec.structs.astuple(counted)
     return fields[: bisect_left(fields, True, key=lambda raw: not bytes(raw))]
 
 
 @lru_cache
 def _counting(events_max: int) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of arrays that stops at the first element too many, and keeps none."""
+    """Return a decoder of arrays that stops at the first element too many."""
     fields = [(f"e{n}", msgspec.Raw, msgspec.Raw()) for n in range(events_max)]
     return msgspec.json.Decoder(
         msgspec.defstruct("Counted", fields, array_like=True, forbid_unknown_fields=True)
@@ -236,6 +237,6 @@ def _counting_wrapped(events_max: int) -> msgspec.json.Decoder[Any]:
 def _too_many(events_max: int) -> Problem:
     return Problem(
         "too_many_events",
-        f"More than {events_max} events came in one request; send them in several.",
+        f"A request may have at most {events_max} events; send them in several requests.",
         members={"limit": "events_max", "limit_value": events_max},
     )

@@ -1,7 +1,7 @@
-"""Reads events one by one: keeps their bytes, finds their facts, names their faults.
+"""Reads events one by one: keeps their bytes, finds their ids, keys and times, reports faults.
 
-A fault in one event rejects that event alone. If a member stands twice, the last one counts, as it
-does for every common parser; both stay in the stored bytes.
+A fault rejects only its own event. If a member occurs twice, the last one counts, as in every
+common parser; the stored bytes keep both.
 """
 
 import re
@@ -19,10 +19,10 @@ from gateway.intake.record_encoding import pack_count, pack_header, pack_headers
 from shared.event.envelope import event_headers
 from shared.event.record import Headers
 
-# Room for a URL or two UUIDs; CloudEvents sets no limit, Segment's messageId takes 100.
+# Enough for a URL or two UUIDs; CloudEvents sets no limit, Segment's messageId has 100.
 ID_LENGTH_MAX = 256
-# An ordering key names an entity (user, order, device); with an event of full size and our
-# headers it still fits into the 1,048,588 bytes that Kafka takes as one record by default.
+# An ordering key names an entity (user, order, device). With an event of the greatest size and our
+# headers, it still fits into a Kafka record, which has 1,048,588 bytes at most by default.
 KEY_BYTES_MAX = 1_024
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class PartitionFinder(Protocol):
 
     @property
     def pointer(self) -> str:
-        """The JSON pointer to the member that decides."""
+        """The JSON pointer to the member that names the shard."""
 
     def partition(self, value: bytes) -> int | str:
         """Return the Kafka partition, or the fault of the event."""
@@ -42,7 +42,7 @@ class PartitionFinder(Protocol):
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-# The years 1 to 9999 of RFC 3339; a number beyond them is no time, and no reader could take it.
+# The years 1 to 9999 of RFC 3339; receivers could not read a time beyond them.
 TIME_MS_MIN = -62_135_596_800_000
 TIME_MS_MAX = 253_402_300_799_999
 _WHOLE_NUMBER = re.compile(rb"-?\d+")
@@ -54,9 +54,9 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     id: str
     key: bytes | None
     value: bytes
-    # In the form of a Kafka record: most of them are the same for all events of a request.
+    # Encoded as in a Kafka record; most headers are the same for all events of a request.
     packed_headers: bytes
-    # The event's own time, as its headers have it.
+    # The event's own time, as in its headers.
     time_ms: int = 0
     # The Kafka partition in a stream of shards; in other streams keys decide.
     partition: int | None = None
@@ -68,7 +68,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why one event of a body was not taken. Sending it again will not help."""
+    """Why one event of a body was rejected. Sending it again will not help."""
 
     index: int
     id: str | None
@@ -78,7 +78,7 @@ class Rejection:
 
 
 class ParsedBody(msgspec.Struct):
-    """A body that was read: its events, where each stood in the body, and what was rejected."""
+    """A parsed body: its events, their indexes in the body, and the rejections."""
 
     events: Sequence[Event] = ()
     indexes: Sequence[int] = ()
@@ -91,9 +91,9 @@ class ParsedBody(msgspec.Struct):
 
 
 class Context(msgspec.Struct):
-    """The facts of a request that hold for all its events."""
+    """The data of a request that applies to all its events."""
 
-    # Unique, so that an event without an id gets one that everybody can derive: id_base-index.
+    # Unique. An event without an id gets id_base-index, which callers can compute, too.
     id_base: str
     accepted_at_ms: int
     key: bytes | None = None
@@ -105,7 +105,7 @@ class Context(msgspec.Struct):
     are_cloud_events: bool = False
 
 
-# The names of an event's headers, and their count, in the form of a record.
+# The names of an event's headers, and their count, encoded as in a record.
 _ID, _HAPPENED_AT, _ACCEPTED_AT, _TRACEPARENT = (
     pack_header(name)
     for name, _ in event_headers(event_id="", event_time_ms=0, accepted_at_ms=0, traceparent="")
@@ -114,7 +114,7 @@ _BEFORE_ID, _BEFORE_TRACED_ID = pack_count(3) + _ID, pack_count(4) + _ID
 
 
 class Packer:
-    """Packs the headers of a request's events: all but two values are the same for each."""
+    """Packs the headers of a request's events; all but two values are the same for each."""
 
     def __init__(self, context: Context) -> None:
         accepted_at, trace = b"%d" % context.accepted_at_ms, context.traceparent
@@ -137,7 +137,7 @@ class Packer:
 
 
 class _EventFacts(msgspec.Struct):
-    """The members that we look at. Any of them may have another type: see _loose_facts."""
+    """The members that the gateway reads. Any of them may have another type: see _loose_facts."""
 
     id: str | int | None = None
     time: datetime | None = None
@@ -168,12 +168,12 @@ def read_events(spans: EventSpans, *, context: Context, limits: EventLimits) -> 
     for index, raw in enumerate(spans.raws):
         read: Event | _BodyFault
         if len(raw) > bytes_max:
-            detail = f"{len(raw)} bytes; an event has at most {bytes_max}"
+            detail = f"{len(raw)} bytes; an event may have at most {bytes_max}"
             if not spans.prefix:
-                detail += " (several may be more: in an array, or in an object of only `events`)"
+                detail += " (send several events in an array, or in an object with only `events`)"
             read = _BodyFault("event_too_large", detail)
         elif is_deeper(value := bytes(raw), depth_max):
-            read = _BodyFault("too_deep", f"an event has at most {depth_max} levels of [ and {{")
+            read = _BodyFault("too_deep", f"at most {depth_max} levels of [ and {{ are allowed")
         else:
             read = _read_event(value, index, context, pack)
         if isinstance(read, Event):
@@ -190,7 +190,7 @@ def read_events(spans: EventSpans, *, context: Context, limits: EventLimits) -> 
 
 @dataclass(frozen=True, slots=True)
 class _BodyFault:
-    """A fault of an event, its place in the event, and the event's id if that is known."""
+    """A fault of an event, its place in the event, and the event's id if known."""
 
     code: str
     detail: str
@@ -217,15 +217,15 @@ def _read_event(
         event_id = f"{context.id_base}-{index}"
     elif type(event_id) is int:
         event_id = str(event_id)
-    assert type(event_id) is str, "of three kinds, two are gone"
+    assert type(event_id) is str, "None and int were converted"
     if len(event_id) > ID_LENGTH_MAX or not event_id.isprintable():
-        detail = f"an id has at most {ID_LENGTH_MAX} characters, all of them printable"
+        detail = f"an id may have at most {ID_LENGTH_MAX} characters, all of them printable"
         return _BodyFault("bad_id", detail, "/id")
     key = context.key
     if facts.partitionkey is not None or context.find_key is not None:
         key = _key(value, facts, context)
         if key is not None and len(key) > KEY_BYTES_MAX:
-            detail = f"{len(key)} bytes; an ordering key has at most {KEY_BYTES_MAX}"
+            detail = f"{len(key)} bytes; an ordering key may have at most {KEY_BYTES_MAX}"
             member = "/partitionkey" if facts.partitionkey else ""
             return _BodyFault("bad_key", detail, member, event_id)
     partition = context.shards.partition(value) if context.shards else None
@@ -245,10 +245,10 @@ def _unknown_shard(detail: str, context: Context, event_id: str) -> _BodyFault:
 def _look_again(value: bytes, error: Exception) -> _EventFacts | _BodyFault:
     """Return the facts of an event with an unexpected member, or its fault."""
     if not isinstance(error, msgspec.ValidationError):
-        # On a line of its own, or a text that no UTF-8 can hold (half a surrogate pair).
+        # It is a line of NDJSON, or has a text that UTF-8 cannot represent.
         return _BodyFault("invalid_json", str(error))
     if not value.startswith(b"{"):
-        return _BodyFault("not_an_object", "an event is a JSON object")
+        return _BodyFault("not_an_object", "an event must be a JSON object")
     try:
         return _loose_facts(value)
     except msgspec.DecodeError as other:
@@ -256,7 +256,7 @@ def _look_again(value: bytes, error: Exception) -> _EventFacts | _BodyFault:
 
 
 def _key(value: bytes, facts: _EventFacts, context: Context) -> bytes | None:
-    """Return the event's own ordering key, the request's, or the one where the stream has it."""
+    """Return the event's own ordering key, the request's, or that at the stream's key_pointer."""
     if facts.partitionkey not in (None, ""):
         return str(facts.partitionkey).encode()
     if context.key is not None or context.find_key is None:
@@ -288,9 +288,9 @@ def key_finder(pointer: str) -> KeyFinder | None:
 
 
 def time_ms_of(time: datetime | None, time_ms: int | None) -> int | None:
-    """Return an event's own time. Any time is fine, as it only goes into a header."""
+    """Return an event's own time, which only goes into a header; None if it has no valid one."""
     if time is not None:
-        # RFC 3339 asks for an offset; without one we take UTC, as everything here is.
+        # RFC 3339 requires an offset; a time without one counts as UTC.
         aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
         return (aware - _EPOCH) // _MILLISECOND
     if time_ms is None or not TIME_MS_MIN <= time_ms <= TIME_MS_MAX:
@@ -299,7 +299,7 @@ def time_ms_of(time: datetime | None, time_ms: int | None) -> int | None:
 
 
 def _loose_facts(value: bytes) -> _EventFacts:
-    """Return the facts of an event where some member has a type of the customer's own."""
+    """Return the facts of an event in which some member has an unexpected type."""
     raw = _RAW_FACTS.decode(value)
     return _EventFacts(
         id=_name(raw.id),
@@ -311,7 +311,7 @@ def _loose_facts(value: bytes) -> _EventFacts:
 
 def _name(raw: msgspec.Raw) -> str | None:
     text = bytes(raw)
-    # Keep it as text: a number of any length is a fine name.
+    # Keep it as text, as a number of any length is a valid name.
     return text.decode() if _WHOLE_NUMBER.fullmatch(text) else _decode_or_none(_TEXT, raw)
 
 

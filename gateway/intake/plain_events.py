@@ -1,9 +1,9 @@
-"""Reads a body of plain events all at once, and lays them out in columns.
+"""Reads a body of plain events all at once, and stores them in columns.
 
-Plain events have an id and no key of their own, as nearly all have. A few calls then do for all
-what is usually done for each one, from the body to the Kafka record, without an object for each
-and without a copy of its bytes: half the processor time. gateway.intake.events reads events
-that are not plain, or wrong in any way, one by one; both come to the same events.
+Plain events, as nearly all are, have an id and no key of their own. A few calls handle all of them
+at once, from the body to the Kafka record, without an object or a copy of bytes for each one. That
+halves the CPU time. gateway.intake.events reads events that are not plain, or invalid in any way,
+one by one. Both modules make the same events.
 """
 
 from bisect import bisect_right
@@ -42,7 +42,7 @@ class _Plain(msgspec.Struct, gc=False):
 
 
 class _TimedEvent(msgspec.Struct, gc=False):
-    """An event that has a time of its own."""
+    """An event that may have a time of its own."""
 
     id: _Id
     time: datetime | None = None
@@ -52,41 +52,42 @@ class _TimedEvent(msgspec.Struct, gc=False):
 
 _PLAIN = msgspec.json.Decoder(_Plain)
 _TIMED = msgspec.json.Decoder(_TimedEvent)
-# The tables hold no lengths of longer events; for those, an object each costs little besides.
+# The tables have no lengths for longer events; for those, the cost of an object hardly matters.
 # The rest of a record is a key, an id of four-byte characters and three headers.
 _EVENT_BYTES_MAX = len(SMALL) - 4_096
-# Attributes and offset delta of each record, encoded in advance. Longer batches take the slow path.
+# Attributes and offset delta of each record, encoded in advance; longer batches use the slow path.
 _ATS = [NO_ATTRIBUTES + at for at in SMALL[:8_192]]
 _ONE_BYTE_ATS = 64
 _NO_KEY_AND_LENGTH = [NOTHING + length for length in SMALL]
-# Bytes that a value takes with its length in front.
+# Bytes of a value with its length before it.
 _PACKED_BYTES = [length + len(packed) for length, packed in enumerate(SMALL)]
-# The length, the offset, key and value's length, the value; the id's name, its length, the id; and
-# the other headers.
+# The parts of a record: length, offset, key and value's length, value; the id's name, its length,
+# the id; and the other headers.
 _PARTS = 8
-# For fewer, columns cost more than objects (measured: 13 µs against 10 for one, the same for two).
+# For fewer events, columns cost more than objects (measured: 13 µs against 10 µs for one event, the
+# same for two).
 _COUNT_MIN = 2
-# The deepest level of an event in a body whose only spare brackets are one of each kind.
+# The deepest level of an event in a body that has only one extra bracket of each kind.
 _FLAT_LEVELS_MAX = 3
 
 
 @final
 @dataclass(eq=False, repr=False)
 class PlainEvents(Sequence[Event]):
-    """Events of one request in columns: a sequence of events that makes one only when asked.
+    """Events of one request in columns: a sequence that makes an Event only when one is read.
 
-    Recognize it by `type(events) is PlainEvents`: isinstance() asks the abstract class.
+    Test for it with `type(events) is PlainEvents`: isinstance() of an abstract class is slow.
     """
 
     raws: Raws
     ids: Sequence[str]
     raw_ids: Sequence[bytes]
-    # One for each event, or the same for all.
+    # One time for each event, or one for all.
     happened_ms: Sequence[int] | int
-    # One for all of them.
+    # One key for all of them.
     key: bytes | None
     before_id: bytes
-    # The headers after the id: of each event, or the same for all.
+    # The headers after the id, for each event or for all.
     afters: Sequence[bytes] | bytes
 
     def __post_init__(self) -> None:
@@ -94,7 +95,7 @@ class PlainEvents(Sequence[Event]):
 
     @property
     def byte_count(self) -> int:
-        """The bytes of their values."""
+        """The bytes of all values."""
         return sum(self._sizes)
 
     def __len__(self) -> int:
@@ -133,9 +134,9 @@ class PlainEvents(Sequence[Event]):
         return Event(self.ids[index], self.key, value, packed, time_ms)
 
     def pack(self, *, first: int, room: int) -> tuple[list[bytes], int, int] | None:
-        """Pack as many records as have room, the first at that offset: parts, count and size.
+        """Pack as many records as fit into `room`; return their parts, count and size.
 
-        None when they must be packed one by one.
+        `first` is the first record's offset. None if they have to be packed one by one.
         """
         raws, ids, sizes, afters = self.raws, self.raw_ids, self._sizes, self.afters
         count = len(raws)
@@ -153,7 +154,7 @@ class PlainEvents(Sequence[Event]):
             afters = [afters] * count
         else:
             lengths = [length + len(after) for length, after in zip(lengths, afters, strict=True)]
-        # The offsets of the first records of a batch take a byte less.
+        # The first offsets of a batch take one byte, later ones two.
         short = min(max(_ONE_BYTE_ATS - first, 0), count)
         packed = [SMALL[length + fixed + 1] for length in lengths[:short]]
         packed += [SMALL[length + fixed + 2] for length in lengths[short:]]
@@ -182,7 +183,7 @@ class PlainEvents(Sequence[Event]):
 def read_plain(
     spans: EventSpans, body: bytes, *, context: Context, limits: EventLimits
 ) -> ParsedBody | None:
-    """Return the events of a body if all are plain; None when they must be read one by one."""
+    """Return the events of a body if all are plain; None if they must be read one by one."""
     raws = spans.raws
     finds = context.find_key is not None or context.shards is not None
     if len(raws) < _COUNT_MIN or finds or context.are_cloud_events:
@@ -203,14 +204,14 @@ def read_plain(
     if not "".join(ids).isprintable() or _may_be_deep(raws, body, limits.json_depth_max):
         return None
     if len(body) > 2 * sum(sizes):
-        # Events that wait for Kafka must not keep a body of blanks alive.
+        # Events that wait for Kafka must not keep a large body of blanks in memory.
         raws = list(map(bytes, raws))
     packer = Packer(context)
     accepted_at_ms = context.accepted_at_ms
     events = PlainEvents(
         raws,
         ids,
-        # No printable id has a zero in it.
+        # A printable id contains no zero.
         raw_ids="\0".join(ids).encode().split(b"\0"),
         happened_ms=(
             accepted_at_ms
@@ -225,8 +226,8 @@ def read_plain(
 
 
 def _may_be_deep(raws: Raws, body: bytes, depth_max: int) -> bool:
-    """Say whether some event has more brackets than an event may have levels."""
-    # Flat: only the brackets that make it a body, and one more here or there.
+    """Return whether any event has more brackets than an event may have levels."""
+    # Flat: one array, and at most one object more than there are events.
     is_flat = body.find(b"[", body.find(b"[") + 1) < 0 and body.count(b"{") <= len(raws) + 1
     if is_flat and depth_max > _FLAT_LEVELS_MAX:
         return False

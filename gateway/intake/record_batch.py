@@ -1,8 +1,8 @@
 """Packs events into one Kafka record batch (format version 2), byte for byte.
 
-aiokafka has a builder of its own, but each record costs it more than all else that we do with an
-event. Parts that all events of a request share (most headers) are encoded once and joined. And its
-checksum runs at 1.4 GB/s; the one we take uses the processor's own instruction (20 GB/s).
+aiokafka has its own builder, but it spends more time on a record than the gateway spends on the
+rest of an event. Here, parts that all events of a request share (most headers) are encoded once.
+aiokafka's checksum runs at 1.4 GB/s; this one uses the processor's instruction (20 GB/s).
 """
 
 import struct
@@ -21,17 +21,17 @@ from gateway.intake.record_encoding import (
     varint,
 )
 
-# The head of a batch: baseOffset, length, leaderEpoch, magic and the checksum of what follows it;
+# The head of a batch: baseOffset, length, leaderEpoch, magic and the checksum of the rest; then
 # attributes, lastOffsetDelta, first and last timestamp, producer id, epoch and sequence, count.
 _UNCHECKED, _CHECKED = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii")
 _HEAD_BYTES = _UNCHECKED.size + _CHECKED.size
-# The length excludes these bytes: the offset and itself.
+# The length does not count these bytes, which are the offset and the length itself.
 _LENGTH_FROM = 12
 _MAGIC = 2
 
 
 class RecordBatch:
-    """A batch that is filled and then built once."""
+    """A batch that is filled, and then built once."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -57,7 +57,7 @@ class RecordBatch:
             self._time_ms = now_ms
         if type(records) is PlainEvents:
             columns = records.pack(first=self._count, room=self._bytes_max - self._size)
-            # The first record always fits; the code below takes care of it.
+            # If not even the first record fits, the code below appends it anyway.
             if columns is not None and (columns[1] or self._count):
                 self._parts += columns[0]
                 self._count += columns[1]
@@ -71,7 +71,7 @@ class RecordBatch:
             value_bytes = len(value)
             packed_length = small[value_bytes] if value_bytes < SMALL_MAX else varint(value_bytes)
             if not value_bytes:
-                # In Kafka, the deletion of a table's row has no value at all.
+                # In Kafka, the deletion of a table's row has a null value.
                 packed_length = NOTHING
             at = small[count] if count < SMALL_MAX else varint(count)
             length = 2 + len(at) + len(packed_key) + len(packed_length) + value_bytes + len(headers)
@@ -88,7 +88,7 @@ class RecordBatch:
     def build(
         self, producer_id: int = -1, producer_epoch: int = -1, first_number: int = -1
     ) -> tuple[bytes, bytes]:
-        """Return the batch's bytes in two pieces, head and records; retries get the same ones."""
+        """Return the batch's bytes in two pieces, head and records; the same for every attempt."""
         if self._built is None:
             records = b"".join(self._parts)
             self._parts.clear()

@@ -1,4 +1,4 @@
-"""Encodes the numbers, values and headers that a Kafka record is made of."""
+"""Encodes the numbers, values and headers of Kafka records."""
 
 from functools import lru_cache
 
@@ -6,13 +6,13 @@ from shared.event.record import Headers
 
 # The length of a missing key or value.
 NOTHING = b"\x01"
-# No attributes, and the same timestamp as the whole batch: the broker stamps its own anyway.
+# No attributes, and the batch's timestamp: the broker sets its own anyway.
 NO_ATTRIBUTES = b"\0\0"
 SMALL_MAX = 16_384
 
 
 def varint(number: int) -> bytes:
-    """Encode a whole number as Kafka does: zigzag, seven bits a byte."""
+    """Encode a whole number as Kafka does: zigzag, seven bits in a byte."""
     left = (number << 1) ^ (number >> 63)
     encoded = bytearray()
     while left > 0x7F:  # noqa: PLR2004 - seven bits

@@ -17,7 +17,7 @@ _CLOSE = ((b"connection", b"close"),)
 
 
 class ClientGoneError(Exception):
-    """The client left before its body was complete; nobody is there to answer."""
+    """The client disconnected before its body was complete, so there is nobody to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class BodyLimits:
     body_bytes_max: int
     decompressed_bytes_max: int
     ratio_max: int
-    # The longest pause between two pieces, and time from the head to the last piece.
+    # The longest pause between two pieces, and the longest time from the head to the last piece.
     stall_s: float
     total_s: float
 
@@ -43,7 +43,7 @@ class BodyLimits:
 class Body(msgspec.Struct, eq=False):
     """One request's body. Its bytes count as in flight from their arrival to `release`.
 
-    Announced bytes take no room: otherwise a client could announce much, send nothing and keep
+    Announced bytes do not count: otherwise a client could announce many bytes, send none, and keep
     everybody else out.
     """
 
@@ -52,7 +52,7 @@ class Body(msgspec.Struct, eq=False):
     tenant: str
     overdue_bytes: int
     limits: BodyLimits
-    # Bytes that have come, also if dropped since: a quota is charged with them.
+    # Bytes that have arrived, even if dropped since, to charge a quota.
     byte_count: int = 0
     # Bytes that are held now.
     held_bytes: int = 0
@@ -64,9 +64,9 @@ class Body(msgspec.Struct, eq=False):
     async def read(
         self, content_length: str | None, *, is_whole: bool = False, waits: bool = False
     ) -> bytes:
-        """Return the whole body, or raise a Problem: too large, too slow, or no room for it.
+        """Return the whole body; raise Problem if it is too large or slow, or has no room.
 
-        `waits` when the client sends no body before it gets a 100 Continue.
+        `waits` if the client sends its body only after a 100 Continue.
         """
         # The HTTP parser guarantees that the header is a number.
         announced = 0 if content_length is None else int(content_length)
@@ -76,11 +76,11 @@ class Body(msgspec.Struct, eq=False):
                 raise body_too_large(self.limits.body_bytes_max, closes=True)
             raise await self._too_large()
         if is_whole:
-            # The body came together with the head: no deadline can pass.
+            # The body arrived together with the head, so no deadline can pass.
             self._hold(announced)
             chunk, has_more = self._content(await self.receive())
         else:
-            # A client without room gets its refusal before it sends all of its body.
+            # If there is no room, refuse before the client sends all of its body.
             self.byte_budget.check(announced, tenant=self.tenant, overdue_bytes=self.overdue_bytes)
             chunk, has_more = await self._chunk()
         if not has_more and len(chunk) == announced:
@@ -101,7 +101,7 @@ class Body(msgspec.Struct, eq=False):
             byte_count += len(chunk)
 
     def decompress(self, encoding: str, wire: bytes) -> bytes:
-        """Return the body without its encoding; the bytes that it grows by are held, too."""
+        """Return the body without its encoding; the additional bytes are held, too."""
         if encoding == "identity":
             return wire
         return opened(
@@ -118,14 +118,14 @@ class Body(msgspec.Struct, eq=False):
             self.held_bytes = 0
 
     def drop(self) -> None:
-        """Give up a body that has not come whole: others need the room."""
+        """Drop an incomplete body, because others need the room."""
         self.release()
         self._is_dropped = True
         if self._wait is not None:
             self._wait.reschedule(0.0)
 
     def _hold(self, byte_count: int) -> None:
-        """Count this many bytes as ours, in all."""
+        """Hold this many bytes in all."""
         if byte_count > self.held_bytes:
             self.byte_budget.enter(
                 byte_count - self.held_bytes, tenant=self.tenant, overdue_bytes=self.overdue_bytes
@@ -147,9 +147,9 @@ class Body(msgspec.Struct, eq=False):
             if self._is_dropped:
                 raise _dropped() from error
             detail = (
-                f"No byte of the body came for {self.limits.stall_s:g} s."
+                f"No byte of the body arrived for {self.limits.stall_s:g} s."
                 if wait_s < left_s
-                else f"The body did not end within {self.limits.total_s:g} s."
+                else f"The body did not arrive completely within {self.limits.total_s:g} s."
             )
             raise Problem("body_timeout", detail, headers=_CLOSE) from error
         finally:
@@ -160,7 +160,7 @@ class Body(msgspec.Struct, eq=False):
         return self._content(message)
 
     async def _too_large(self, *, has_more: bool = True) -> Problem:
-        """Read on up to one cap: a client that is still sending would not see our answer."""
+        """Read up to one limit more: a client that is still sending would not see the answer."""
         byte_count = 0
         while has_more and byte_count <= self.limits.body_bytes_max:
             chunk, has_more = await self._chunk()
@@ -178,7 +178,7 @@ class Body(msgspec.Struct, eq=False):
 def _dropped() -> Problem:
     return Problem(
         "overloaded",
-        "Nothing of this request was stored: its body had not come to its end when the gateway"
-        " needed the room for others. Send the request again later.",
+        "Nothing of this request was stored: its body was still incomplete when the gateway"
+        " needed the room for other requests. Send the request again later.",
         headers=((b"retry-after", b"1"), *_CLOSE),
     )

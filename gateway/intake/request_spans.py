@@ -1,4 +1,4 @@
-"""Makes the spans of requests with events: one for the request, one for its way into Kafka."""
+"""Makes the spans of requests with events: one for the request, one for storing its events."""
 
 import random
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _SERVER_ERROR = 500
 
 @dataclass(slots=True)
 class RequestSpan:
-    """A traced request, until it is answered."""
+    """A traced request until its answer."""
 
     exporter: SpanExporter
     parent: SpanParent
@@ -36,15 +36,15 @@ class RequestSpan:
 
     @property
     def traceparent(self) -> str:
-        """The header that its events carry, so that their attempts are below it."""
+        """The header for its events, which makes this span the parent of their attempts."""
         return f"00-{self.parent.trace_id}-{self.span_id}-01"
 
     def storing(self) -> None:
-        """Note that its events go to Kafka now."""
+        """Note that the request's events go to Kafka now."""
         self.storing_ns = time_ns()
 
     def stored(self, event_count: int, *, is_all: bool) -> None:
-        """Note that Kafka has reported on its events."""
+        """Note that Kafka has reported on the request's events."""
         above = SpanParent(self.parent.trace_id, self.span_id)
         name, attributes = f"send {self.stream}", {"messaging.system": "kafka"}
         counted = {"messaging.batch.message_count": event_count}
@@ -70,7 +70,7 @@ class RequestSpan:
 
 @contextmanager
 def spans_of(metrics: Metrics) -> Iterator["RequestSpans | None"]:
-    """Yield the maker of this process's spans; None if nobody wants them."""
+    """Yield the maker of this process's spans; None if tracing is off."""
     settings = OtlpSettings()
     counter = metrics.counter(GATEWAY_SPANS)
     exporter = settings.exporter(
@@ -86,12 +86,12 @@ def spans_of(metrics: Metrics) -> Iterator["RequestSpans | None"]:
 
 
 class RequestSpans:
-    """Decides which requests are traced, by the sender's flag or by chance."""
+    """Decides which requests are traced, by the sender's flag or at random."""
 
     def __init__(self, exporter: SpanExporter, *, ratio: float) -> None:
         self._exporter = exporter
         self._ratio = ratio
-        # The choice of traced requests is no secret.
+        # Nobody gains by guessing which requests are traced.
         self._dice = random.Random()  # noqa: S311
 
     def begin(self, traceparent: str | None, *, tenant: str, stream: str) -> RequestSpan | None:

@@ -1,11 +1,11 @@
-"""Judges events by JSON Schemas, in a process of its own (`python -m` this module).
+"""Checks events against JSON Schemas, in its own process (`python -m` this module).
 
-The check of an event by a schema may take forever, and nothing can stop the library within a
-process. So the kernel ends this one when an event has had its processor time, by a signal that
-tells gateway.intake.schemas why. It ends by itself when nobody is at the other end.
+Checking an event against a schema may take forever, and nothing can stop the library within a
+process. So the kernel kills this process when an event has used up its CPU time, with a signal that
+shows gateway.intake.schemas the cause. It exits by itself when the gateway closes the connection.
 
-jsonschema-rs, because it is the fastest by far, follows all drafts, can be kept from fetching
-what a schema refers to, and has patterns whose time is bounded by text and pattern.
+It uses jsonschema-rs, which is the fastest by far, follows all drafts, can be kept from fetching
+references of schemas, and has patterns whose time is bounded by text and pattern.
 """
 
 import os
@@ -21,26 +21,27 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-# Processor time: a busy machine makes no event a bad one. An event of 1 MB with patterns takes
-# 14 ms, an ordinary one 3 µs. Other tenants with a schema wait no longer than that.
+# CPU time, so that events do not fail because a machine is busy. An event of 1 MB with patterns
+# takes 14 ms, an ordinary one 3 µs. Other tenants with a schema wait at most this long for one.
 EVENT_CPU_S = 0.1
-# A schema of 256 Ki characters takes 10 ms unless its patterns are meant to hurt.
+# A schema of 256 Ki characters takes 10 ms unless its patterns are an attack.
 SCHEMA_CPU_S = 0.25
-# A schema that was fine when it was set must not fail on a slower machine.
+# Later preparations get this many times as long, so that an accepted schema does not fail on a
+# slower machine.
 _SCHEMA_AGAIN = 4
-# After this time another question has its turn.
+# After this time, the next question gets its turn.
 _TURN_CPU_S = 0.02
-# A costly check takes a third of the processor from urgent work, and all of an idle one.
+# A costly check gets a third of a busy CPU, and all of an idle one.
 _NICENESS = 5
-# Python and the library take 19 MB; a schema's patterns up to 10 MB each. Beyond it the process
-# ends, and the next one remembers nothing.
+# Python and the library take 19 MB, a schema's patterns up to 10 MB each. Beyond this limit the
+# process ends, and the next one starts without prepared schemas.
 _MEMORY_BYTES_MAX = 1 << 30
-# About the number of streams with a schema that a machine has in use at a time.
+# About the number of streams with a schema that a machine uses at a time.
 _PREPARED_MAX = 200
-# A person reads it; some validators' messages hold the whole event.
+# For people to read; some validators' messages contain the whole event.
 _DETAIL_LENGTH_MAX = 300
 
-# The signal that ends the process says whether schema or event took too long.
+# The signal that ends the process shows whether the schema or an event took too long.
 SCHEMA_SIGNAL, EVENT_SIGNAL = signal.SIGVTALRM, signal.SIGPROF
 LENGTH = struct.Struct("<I")
 
@@ -50,12 +51,12 @@ Fault = tuple[str, str]
 
 class Question(msgspec.Struct, array_like=True):
     json_schema: str
-    # If empty, the question is whether the schema can be used.
+    # Empty to ask whether the schema can be used.
     values: list[bytes]
 
 
 class Verdicts(msgspec.Struct, array_like=True):
-    """Verdicts on the first values of a question, at least one; or why the schema is unusable."""
+    """Faults of a question's first values, at least one; or why the schema cannot be used."""
 
     faults: list[Fault | None] = []
     schema_error: str | None = None
@@ -68,10 +69,10 @@ def main() -> None:
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES_MAX, _MEMORY_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # A gateway that must end still answers the requests that it has taken.
+    # A gateway that is stopping still answers its requests, so do not stop with it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    # The gateway may end at any time, also in the middle of a question.
+    # The gateway may end at any time, even in the middle of a question.
     gone = suppress(ConnectionError, struct.error, msgspec.DecodeError)
     with gone, socket.socket(fileno=0) as wire, wire.makefile("rb") as asked:
         while head := asked.read(LENGTH.size):
@@ -79,14 +80,14 @@ def main() -> None:
             try:
                 answer = msgspec.msgpack.encode(_judge(question))
             except MemoryError:
-                # The library ends the same way in this case.
+                # The library also aborts when it runs out of memory.
                 os.abort()
             wire.sendall(LENGTH.pack(len(answer)) + answer)
 
 
 def _judge(question: Question) -> Verdicts:
     budget_s = SCHEMA_CPU_S * _SCHEMA_AGAIN if question.values else SCHEMA_CPU_S
-    # The two timers end the process by SCHEMA_SIGNAL and by EVENT_SIGNAL.
+    # The timers end the process with SCHEMA_SIGNAL and EVENT_SIGNAL.
     signal.setitimer(signal.ITIMER_VIRTUAL, budget_s)
     try:
         validator = _prepared(question.json_schema)
@@ -108,7 +109,7 @@ def _judge(question: Question) -> Verdicts:
 def _prepared(json_schema: str) -> Any:
     return jsonschema_rs.validator_for(
         msgspec.json.decode(json_schema),
-        # A schema must not make us call other machines.
+        # A schema must not make the gateway send requests.
         offline=True,
         # No backtracking: time grows with the length of the pattern times that of the text.
         pattern_options=jsonschema_rs.RegexOptions(),
@@ -117,7 +118,7 @@ def _prepared(json_schema: str) -> Any:
 
 def _fault(validator: Any, value: bytes) -> Fault | None:
     try:
-        # Only the first fault: listing them all may take longer than any event should.
+        # Find only the first fault: listing all of them could take too long.
         validator.validate(msgspec.json.decode(value))
     except jsonschema_rs.ValidationError as violation:
         steps = [str(step) for step in violation.instance_path]

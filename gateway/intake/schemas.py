@@ -1,7 +1,7 @@
-"""Checks events against their stream's JSON Schema, in a process that may be ended at any time.
+"""Checks events against their stream's JSON Schema, in a process that may be killed at any time.
 
-No schema is cheap for every event, and none of them may hold up a gateway (ADR 0043). Tenants take
-turns, so that nobody waits for the expensive events of another tenant.
+Any schema is expensive for some events, and must not hold up a gateway (ADR 0043). Tenants take
+turns, so that no tenant waits long for another one's expensive events.
 """
 
 import asyncio
@@ -32,31 +32,31 @@ from gateway.problems import Problem
 
 log = structlog.get_logger()
 
-# Bytes of one question: after a turn that was too short for it, they are sent again.
+# Bytes in one question. If a turn is too short for all of them, the rest is sent again.
 _QUESTION_BYTES = 262_144
-# No answer should take longer than one of Kafka; most are there after 0.2 ms.
+# No answer should take longer than Kafka's; most take 0.2 ms.
 _CHECK_S_MAX = 10.0
 _READ_BYTES = 65_536
-# A schema or an event used up its time, or the memory, or the stack.
+# A schema or an event used up its time, the memory or the stack.
 _DEATHS = {-SCHEMA_SIGNAL, -EVENT_SIGNAL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS}
 _DEAR_SCHEMA = (
-    f"preparing it takes more than {SCHEMA_CPU_S:g} s, or too much memory: make it, or the"
-    " patterns in it, simpler"
+    f"preparing it takes more than {SCHEMA_CPU_S:g} s, or too much memory: simplify it, or the"
+    " patterns in it"
 )
 _VERDICTS = msgspec.msgpack.Decoder(Verdicts)
 
 
 class SchemaError(ValueError):
-    """The text is not a JSON Schema that can be used; the error says where and why."""
+    """The text is not a usable JSON Schema; the message has the place and the reason."""
 
 
 class SchemaChecks:
-    """Checks in a separate process, which starts when it is needed."""
+    """Checks in a separate process, which starts when needed."""
 
     def __init__(self) -> None:
         self._process: _Process | None = None
         self._turn = asyncio.Lock()
-        # The turns of waiting tenants; forgotten with the last of their requests.
+        # The turns of waiting tenants; a tenant's is dropped with its last request.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def close(self) -> None:
@@ -65,12 +65,12 @@ class SchemaChecks:
             process.end()
 
     async def check(self, json_schema: str, *, tenant: str) -> None:
-        """Raise SchemaError when no event can be judged by it."""
+        """Raise SchemaError if the schema cannot be used."""
         async with _in_time():
             await self._ask(Question(json_schema, []), tenant)
 
     async def keep_fitting(self, parsed: ParsedBody, json_schema: str, *, tenant: str) -> None:
-        """Reject each event that the schema does not allow. Problem when none can be judged."""
+        """Reject each event that violates the schema; raise Problem if none can be checked."""
         values = [event.value for event in parsed.events]
         try:
             async with _in_time():
@@ -97,7 +97,7 @@ class SchemaChecks:
         self, values: Sequence[bytes], json_schema: str, tenant: str
     ) -> list[Fault | None]:
         faults: list[Fault | None] = []
-        # Ask up to here one by one: a process has died of one of these.
+        # Check values up to here one by one: one of them has killed a process.
         alone_until = 0
         while (at := len(faults)) < len(values):
             asked = _some(values, at) if at >= alone_until else [values[at]]
@@ -135,14 +135,14 @@ class _DiedError(Exception):
     def __init__(self, status: int, *, is_fresh: bool) -> None:
         super().__init__(status)
         is_slow = status == -EVENT_SIGNAL
-        # Otherwise earlier events may have filled the memory.
+        # In a process that is not fresh, earlier events may have filled the memory.
         self.is_certain = is_slow or is_fresh
         too_much = f"more than {EVENT_CPU_S:g} s" if is_slow else "too much memory"
-        self.reason = f"it cannot be checked: that takes {too_much}; make it or the schema simpler"
+        self.reason = f"checking it takes {too_much}: simplify the event or the schema"
 
 
 class _Process:
-    """One process, and our end of the wire to it."""
+    """One process, and this end of the connection to it."""
 
     def __init__(self) -> None:
         self.is_fresh = True
@@ -154,7 +154,7 @@ class _Process:
             )
 
     async def ask(self, question: Question) -> Verdicts:
-        """Return its verdicts; ConnectionError when the process has died."""
+        """Return the process's verdicts; raise ConnectionError if it has died."""
         loop = asyncio.get_running_loop()
         body = msgspec.msgpack.encode(question)
         await loop.sock_sendall(self._wire, LENGTH.pack(len(body)) + body)
@@ -165,7 +165,7 @@ class _Process:
         return _VERDICTS.decode(answer[LENGTH.size :])
 
     def end(self) -> int:
-        """End it; return its status, which is below zero for a signal's number."""
+        """Kill the process; return its status, which is minus the number of a signal."""
         self._wire.close()
         self._process.kill()
         status: int = self._process.wait()
@@ -179,7 +179,7 @@ class _Process:
 
 
 def _some(values: Sequence[bytes], at: int) -> list[bytes]:
-    """Return the next values, as many as one question holds."""
+    """Return the next values, as many as fit into one question."""
     byte_count = 0
     for end in range(at, len(values)):
         byte_count += len(values[end])
@@ -196,8 +196,8 @@ async def _in_time() -> AsyncIterator[None]:
     except TimeoutError as error:
         raise Problem(
             "overloaded",
-            f"The stream's schema could not be gone through within {_CHECK_S_MAX:g} s, and nothing"
-            " was stored: send fewer events at once, or make the schema simpler.",
+            f"Checking the events against the stream's schema took over {_CHECK_S_MAX:g} s, so"
+            " nothing was stored: send fewer events at once, or simplify the schema.",
             headers=((b"retry-after", b"10"),),
         ) from error
 

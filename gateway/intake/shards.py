@@ -1,4 +1,4 @@
-"""Finds an event's Kafka partition in a stream that lays its events by shards."""
+"""Finds an event's Kafka partition in a stream with shards."""
 
 from functools import lru_cache
 
@@ -10,12 +10,12 @@ _SHOWN_CHARS = 100
 
 
 class ShardFinder:
-    """Finds the shard that an event names, and its Kafka partition."""
+    """Finds the Kafka partition of the shard that an event names."""
 
     def __init__(self, partitioning: Partitioning) -> None:
         self.pointer = partitioning.pointer
         find = key_finder(partitioning.pointer)
-        assert find is not None, "a member is pointed to"
+        assert find is not None, "the pointer is not empty"
         self._find = find
         self._partitions = {shard: number for number, shard in enumerate(partitioning.shards)}
 
@@ -27,7 +27,7 @@ class ShardFinder:
             return partition
         count = len(self._partitions)
         if shard is None:
-            return f"it names none of the stream's {count} shards, by a text or a whole number"
+            return f"it names none of the stream's {count} shards as a text or a whole number"
         return f"{shard[:_SHOWN_CHARS]!r} is none of the stream's {count} shards"
 
 

@@ -1,1 +1,1 @@
-"""From packed events to Kafka, and what was acknowledged of them."""
+"""Stores packed events in Kafka, and notes the acknowledged ones in the ledger."""

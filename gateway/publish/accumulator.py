@@ -1,9 +1,9 @@
-"""Gathers events that travel together: one accumulator per Kafka partition, for all requests.
+"""Gathers events of all requests into batches, with one accumulator for each Kafka partition.
 
-While one batch is on its way the next one fills, so batches grow with the load and an idle
-gateway sends at once. A request gets one report per slice (its part of one batch). An event that
-was not handed over in time is withdrawn and certainly not stored; after that it is out of our
-hands, and a report that does not come in time makes it unknown.
+While one batch is in flight the next one fills, so batches grow with the load, and an idle gateway
+sends at once. A request gets one report per slice (its part of one batch). An event that was not
+handed over in time is withdrawn, and certainly not stored. Once it is handed over, it is unknown if
+no report comes in time.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ from gateway.publish.report import Fate, Report
 
 log = structlog.get_logger()
 
-# A batch of this size is sent at hardly more cost than a smaller one, so small requests share it.
+# A batch of this size costs hardly more than a smaller one, so small requests share one.
 SHARED_BYTES = 65_536
-# The pause before a failed gate is tried again.
+# Pause before a failed gate is tried again.
 _GATE_PAUSE_S = 0.5
-# Turns of the loop that a batch gathers for, at most.
+# At most this many turns of the loop while a batch gathers events.
 _TURNS_MAX = 5
 
 
 class NotStoredError(Exception):
-    """The batch was refused or never handed over: Kafka does not have it."""
+    """Kafka refused the batch, or never got it, so it is not stored."""
 
 
 class UnknownFateError(Exception):
-    """The batch was handed over, and no report came about its outcome."""
+    """The batch was handed over, but there is no report on its outcome."""
 
 
 class BatchSlice(msgspec.Struct, eq=False):
@@ -43,23 +43,23 @@ class BatchSlice(msgspec.Struct, eq=False):
 
     events: Sequence[Event]
     positions: Sequence[int]
-    # Number of the batch's events before these.
+    # Number of events before these in the batch.
     start: int
     taken_at_s: float
     taken_at_ms: int
-    # Called, not awaited: a future for each request costs more than its answer. It never raises.
+    # A callback, as a future for each request would cost more than its answer. It never raises.
     tell: Callable[[Report], object]
     is_told: bool = False
 
     def settle(self, report: Report) -> None:
-        """Report to the request once; an earlier report, such as `unknown`, stands."""
+        """Report to the request once; an earlier report, such as `unknown`, remains."""
         if not self.is_told:
             self.is_told = True
             try:
                 self.tell(report)
             except Exception:
-                # A fault of ours, in one request: the others of the batch, and the batches behind
-                # it, must not wait forever.
+                # A bug in one request: others in the batch, and the batches after it, must not
+                # wait forever.
                 log.exception("publisher.not_told")
 
 
@@ -73,7 +73,7 @@ class _Batch:
     handover: Handover = field(default_factory=Handover)
 
     def fill(self, events: Sequence[Event], now_ms: int) -> int:
-        """Append events until the batch is full; say how many went in."""
+        """Append events until the batch is full; return how many were appended."""
         count = self.builder.fill(events, now_ms)
         self.is_full = count < len(events)
         return count
@@ -81,31 +81,31 @@ class _Batch:
 
 @dataclass(slots=True, eq=False)
 class Accumulator:
-    """The batches of one Kafka partition: at most one on its way, the others waiting."""
+    """The batches of one Kafka partition: at most one in flight, the others waiting."""
 
     partition: int
     new_builder: Callable[[], RecordBatch]
     send: Callable[[int, RecordBatch, Handover], Awaitable[int]]
-    # Opens once there are a producer and a leader for this partition.
+    # Returns once there is a producer and a leader for this partition.
     gate: Callable[[], Awaitable[object]]
-    # Spreads events without a key evenly.
+    # Bytes taken so far, to spread events without a key evenly.
     assigned_bytes: int = 0
     _waiting: deque[_Batch] = field(default_factory=deque, init=False)
     _on_its_way: _Batch | None = field(default=None, init=False)
     _sender: asyncio.Task[None] | None = field(default=None, init=False)
     _stored_count: int = field(default=0, init=False)
-    # State at the last sweep: how many batches were stored, and when that number last moved.
+    # At the last sweep: number of stored batches, and when that number last changed.
     _stored_seen: int = field(default=0, init=False)
     _moved_at_s: float = field(default=0.0, init=False)
 
     @property
     def is_filling(self) -> bool:
-        """True while a batch can still take events."""
+        """True while the last waiting batch can take more events."""
         return bool(self._waiting) and not self._waiting[-1].is_full
 
     @property
     def is_idle(self) -> bool:
-        """True while it holds nothing."""
+        """True while it has no batches."""
         return self._sender is None
 
     @property
@@ -115,14 +115,14 @@ class Accumulator:
 
     @property
     def overdue_bytes(self) -> int:
-        """Bytes of events that were reported as unknown, and that we still hold."""
+        """Bytes of events that were reported as unknown, and that are still in memory."""
         batch = self._on_its_way
         if batch is None:
             return 0
         return sum(_size(s.events) for s in batch.slices if s.is_told)
 
     def oldest_s(self) -> float | None:
-        """Return when the oldest of its events came."""
+        """Return when the oldest of its events was taken."""
         batch = self._on_its_way or (self._waiting[0] if self._waiting else None)
         return batch.slices[0].taken_at_s if batch is not None else None
 
@@ -135,7 +135,7 @@ class Accumulator:
         now_s: float,
         now_ms: int,
     ) -> int:
-        """Take as many of the events as go into one batch, at least one; say how many."""
+        """Take as many events as fit into one batch, at least one; return how many."""
         batch = self._waiting[-1] if self._waiting else _Batch(self.new_builder())
         count = batch.fill(events, now_ms)
         if count == 0:
@@ -163,40 +163,40 @@ class Accumulator:
         return count
 
     def sweep(self, *, now_s: float, queue_deadline_s: float, ack_deadline_s: float) -> None:
-        """Settle what has waited too long. Called again and again, with the time.
+        """Report on events that have waited too long. Called regularly, with the time.
 
-        Events behind batches that do get stored may wait as long as for a report; behind a Kafka
-        that stands still, they go back to the caller soon.
+        While Kafka stores batches, waiting events have as long as for a report. If Kafka stores
+        nothing, they are reported as not stored much sooner.
         """
         if self._stored_count != self._stored_seen:
             self._stored_seen, self._moved_at_s = self._stored_count, now_s
         self._give_up(taken_until_s=now_s - ack_deadline_s, reason="no report in time")
         is_still = self._moved_at_s + queue_deadline_s <= now_s
         wait_s = queue_deadline_s if is_still else ack_deadline_s
-        self._withdraw(taken_until_s=now_s - wait_s, reason="kafka did not take it in time")
+        self._withdraw(taken_until_s=now_s - wait_s, reason="it could not be sent to kafka in time")
         if self._sender is not None and self._on_its_way is None and not self._waiting:
-            # Nothing waits for the gate any more, which may never open.
+            # Nothing waits for the gate any more, and it may never open.
             self._sender.cancel()
             self._sender = None
 
     def close(self, reason: str) -> None:
-        """Withdraw waiting events, and give up on those on their way."""
+        """Withdraw waiting events, and give up those in flight."""
         self._withdraw(taken_until_s=float("inf"), reason=reason)
         self._give_up(taken_until_s=float("inf"), reason=reason)
         if self._sender is not None:
             self._sender.cancel()
 
     async def _send_all(self) -> None:
-        """Send batch after batch until none waits."""
+        """Send batch after batch until none is waiting."""
         while True:
             await self._gather()
             if not self._waiting:
                 break
-            # While there is no producer, events wait here, where they can still be withdrawn.
+            # Without a producer, events wait here, where they can still be withdrawn.
             try:
                 await self.gate()
             except Exception:
-                # A fault of ours: later batches must not wait forever.
+                # A bug: later batches must not wait forever.
                 log.exception("publisher.gate_failed", partition=self.partition)
                 await asyncio.sleep(_GATE_PAUSE_S)
                 continue
@@ -208,7 +208,7 @@ class Accumulator:
         self._sender = None
 
     async def _gather(self) -> None:
-        """Let more events join the batch, as long as each turn of the loop brings some."""
+        """Let more events join the batch while each turn of the loop brings some."""
         before = -1
         for _ in range(_TURNS_MAX):
             await asyncio.sleep(0)
@@ -233,9 +233,9 @@ class Accumulator:
                 part.settle(Report(Fate.STORED, part.positions, self.partition, first_offset))
 
     def _give_up(self, *, taken_until_s: float, reason: str) -> None:
-        """Report the early slices of the batch on its way as unknown, and never write it again.
+        """Report early slices of the batch in flight as unknown, and never send it again.
 
-        While Kafka has no byte of it, none of it is stored: all its slices are reported so.
+        If Kafka has no byte of it, report all its slices as not stored instead.
         """
         batch = self._on_its_way
         if batch is None or batch.slices[0].taken_at_s > taken_until_s:
@@ -247,7 +247,7 @@ class Accumulator:
                 part.settle(Report(fate, part.positions, reason=reason))
 
     def _withdraw(self, *, taken_until_s: float, reason: str) -> None:
-        """Take back every waiting slice that came so early; slices wait in the order they came."""
+        """Withdraw each waiting slice taken by that time; slices wait in the order of arrival."""
         while self._waiting and self._waiting[0].slices[0].taken_at_s <= taken_until_s:
             batch = self._waiting.popleft()
             kept = [part for part in batch.slices if part.taken_at_s > taken_until_s]
@@ -259,12 +259,12 @@ class Accumulator:
                 return
 
     def _rebuilt(self, slices: Sequence[BatchSlice]) -> _Batch:
-        """Return a batch of some slices of another; it is smaller, so they fit."""
+        """Return a batch with some slices of another one; it is smaller, so they fit."""
         batch = _Batch(self.new_builder())
         for part in slices:
             part.start = batch.count
             filled = batch.fill(part.events, part.taken_at_ms)
-            assert filled == len(part.events), "a part of a batch must fit into a batch"
+            assert filled == len(part.events), "part of a batch must fit into a batch"
             batch.count += filled
             batch.byte_count += _size(part.events)
             batch.slices.append(part)

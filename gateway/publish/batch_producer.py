@@ -1,10 +1,10 @@
 """Sends numbered batches to Kafka until Kafka has reported on each.
 
-An idempotent producer numbers the events of each Kafka partition, so that a batch may be sent again
-and is stored once. A batch that ends without a yes may have taken its numbers: that Kafka partition
-goes on at 0 in the next epoch of the producer's id, in which Kafka takes nothing for a repeat of an
-earlier batch and refuses stragglers of the epoch before. Batches for one broker travel together,
-one request at a time, while the next one gathers.
+An idempotent producer numbers the events of each Kafka partition, so that a batch that is sent
+again is stored only once. A batch without Kafka's acknowledgement may have used its numbers, so its
+partition continues at 0 in the next epoch of the producer's id. In that epoch Kafka mistakes no
+batch for a repeat of an earlier one, and refuses late batches of the epoch before. Batches for one
+broker go together, one request at a time, while the next one gathers.
 """
 
 import asyncio
@@ -37,24 +37,24 @@ from shared.runtime.kafka.clients import KafkaClient, new_client
 
 log = structlog.get_logger()
 
-# The pause between attempts to reach a Kafka that is not there.
+# Pause between attempts to reach a Kafka that does not answer.
 _CONNECT_PAUSE_S = 0.5
-# The pause between attempts to store a batch: a leader is elected within seconds.
+# Pause between attempts to store a batch: a leader is elected within seconds.
 _PAUSE_S = 0.1
-# The pause between questions for a missing leader of a Kafka partition.
+# Pause between requests for the missing leader of a Kafka partition.
 _LEADER_PAUSE_S = 0.2
 # Kafka numbers up to 2^31 - 1 and continues at 0.
 _NUMBER_MASK = 2**31 - 1
-# An id has this many epochs; after the last one its Kafka partition needs another id.
+# The last epoch of an id; after it, a Kafka partition needs another id.
 _EPOCH_MAX = 2**15 - 1
-# Kafka closes a connection on which more than 100 MB come as one request.
+# Kafka closes a connection that brings more than 100 MB as one request.
 _REQUEST_BYTES_MAX = 16 * 1_048_576
-# Work that can be done meanwhile waits at most this long.
+# Work given to `meanwhile` waits at most this long.
 _MEANWHILE_S = 0.01
-# A producer without transactions does not need it, but Kafka demands it.
+# A producer without transactions does not need this timeout, but Kafka demands one.
 _TRANSACTION_MS = 60_000
-# A broker answers these before it appends (the table in ADR 0075). Any other error, "not leader"
-# among them, may come after the append.
+# A broker returns these errors before it appends (see the table in ADR 0075). Any other error, even
+# "not leader", may come after the append.
 _REFUSED_BEFORE_APPEND = (
     InvalidTopicError,
     MessageSizeTooLargeError,
@@ -65,7 +65,7 @@ _REFUSED_BEFORE_APPEND = (
 
 
 class _Numbering(msgspec.Struct, eq=False):
-    """The numbers of one Kafka partition."""
+    """The numbering of one Kafka partition."""
 
     producer_id: int
     epoch: int = 0
@@ -78,13 +78,13 @@ class BatchProducer:
     def __init__(self, bootstrap_servers: str, *, timeout_ms: int, give_up_s: float) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._timeout_ms = timeout_ms
-        # Seconds that we try to store a batch that is certainly not stored.
+        # Seconds to keep trying to store a batch that is certainly not stored.
         self._give_up_s = give_up_s
         self._client = self._new_client()
         self._producer_id: int | None = None
         self._numberings: dict[KafkaPartition, _Numbering] = {}
         self._renewing: asyncio.Task[None] | None = None
-        # Batches that wait for each broker, and the brokers that have a request of ours.
+        # Batches that wait for each broker, and the brokers with a request in flight.
         self._waiting: dict[int, list[tuple[Parcel, asyncio.Future[BatchOutcome]]]] = {}
         self._busy: set[int] = set()
         self._meanwhile: list[Callable[[], None]] = []
@@ -93,11 +93,11 @@ class BatchProducer:
 
     @property
     def cluster(self) -> ClusterMetadata:
-        """The leader of each Kafka partition, as far as it is known."""
+        """The known leaders of Kafka partitions."""
         return self._client.cluster
 
     async def start(self) -> None:
-        """Connect, however long that takes; KafkaError when waiting would not help."""
+        """Connect, however long that takes; raise KafkaError if waiting would not help."""
         while True:
             try:
                 await self._client.start()
@@ -105,7 +105,7 @@ class BatchProducer:
             except (KafkaError, OSError) as error:
                 await self._client.stop()
                 if isinstance(error, ClusterAuthorizationFailedError):
-                    # The answer will not change while somebody waits for the first connection.
+                    # This answer does not change by itself, so do not wait.
                     raise
                 log.warning("kafka.unreachable", error=repr(error))
                 await asyncio.sleep(_CONNECT_PAUSE_S)
@@ -117,7 +117,7 @@ class BatchProducer:
                 return
 
     async def stop(self) -> None:
-        """Let go of Kafka; all senders have already got their reports."""
+        """Disconnect from Kafka; all senders already have their reports."""
         if self._renewing is not None:
             self._tasks.add(self._renewing)
         for task in self._tasks:
@@ -130,7 +130,7 @@ class BatchProducer:
         return partitions
 
     async def is_missing(self, topic: str, *, within_s: float) -> bool:
-        """Say whether a broker reports in time that there is no such topic."""
+        """Return whether a broker reports in time that there is no such topic."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 has_answered = await self.ask_leaders()
@@ -138,13 +138,13 @@ class BatchProducer:
         return False
 
     async def ask_leaders(self) -> bool:
-        """Ask for the leaders; return whether a broker has answered."""
+        """Fetch the leaders again; return whether a broker has answered."""
         return bool(await self._client.force_metadata_update())
 
     async def ready(self, place: KafkaPartition) -> None:
-        """Wait until a batch for a Kafka partition can be handed over, to a leader that answers.
+        """Wait until a Kafka partition has a leader that answers and can be handed a batch.
 
-        Until then it can be withdrawn.
+        Until then the batch can be withdrawn.
         """
         while not await self._can_reach(place):
             with contextlib.suppress(KafkaError):
@@ -155,15 +155,15 @@ class BatchProducer:
         while self._has_no_epoch_left(place):
             if self._renewing is None:
                 self._renewing = asyncio.create_task(self._renew())
-            # Other batches may wait for it, too.
+            # Other batches may wait for the same renewal.
             await asyncio.shield(self._renewing)
 
     async def send(self, place: KafkaPartition, batch: RecordBatch, handover: Handover) -> int:
         """Store a batch, and return its offset.
 
-        NotStoredError means that it is certainly not in the log and will not be, UnknownFateError
-        all other failures. Batches of one Kafka partition are sent one after the other, each when
-        it is `ready`.
+        Raise NotStoredError if it is certainly not in the log and never will be, and
+        UnknownFateError for all other failures. Batches of one Kafka partition are sent one after
+        the other, each once the partition is `ready`.
         """
         numbering = self._numbering(place)
         pieces = batch.build(numbering.producer_id, numbering.epoch, numbering.next_number)
@@ -191,12 +191,12 @@ class BatchProducer:
             await asyncio.sleep(_PAUSE_S)
         numbering.epoch, numbering.next_number = numbering.epoch + 1, 0
         if not handover.may_be_stored:
-            raise NotStoredError(f"kafka does not take it: {error!r}") from error
+            raise NotStoredError(f"kafka refuses it: {error!r}") from error
         log.warning("producer.fate_unknown", place=place, error=repr(error))
-        raise UnknownFateError(f"kafka lost track of it: {error!r}") from error
+        raise UnknownFateError(f"kafka did not confirm it: {error!r}") from error
 
     def meanwhile(self, work: Callable[[], None]) -> None:
-        """Do some work while a broker has the next batch, or else in a moment."""
+        """Do some work while a broker handles the next batch, or after a moment without one."""
         if not self._meanwhile:
             loop = asyncio.get_running_loop()
             self._work_timer = loop.call_later(_MEANWHILE_S, self._work)
@@ -215,7 +215,7 @@ class BatchProducer:
             try:
                 work()
             except Exception:
-                # A fault of ours, in one work item: the others must be done.
+                # A bug in one work item: the others must be done.
                 log.exception("producer.work_failed")
 
     def _leader(self, place: KafkaPartition) -> int | None:
@@ -235,7 +235,7 @@ class BatchProducer:
     def _numbering(self, place: KafkaPartition) -> _Numbering:
         numbering = self._numberings.get(place)
         if numbering is None or numbering.epoch > _EPOCH_MAX:
-            assert self._producer_id is not None, "it is started, and the place is ready"
+            assert self._producer_id is not None, "the producer is started, and the place ready"
             numbering = self._numberings[place] = _Numbering(self._producer_id)
         return numbering
 
@@ -243,7 +243,7 @@ class BatchProducer:
         try:
             self._producer_id = await self._new_producer_id()
         except KafkaError as error:
-            # Its sender asks for another one; meanwhile its events can be withdrawn.
+            # The sender asks again; until then its events can be withdrawn.
             log.warning("producer.not_renewed", error=repr(error))
             await asyncio.sleep(_CONNECT_PAUSE_S)
         finally:
@@ -266,14 +266,14 @@ class BatchProducer:
             await self._client.force_metadata_update()
 
     async def _ask(self, parcel: Parcel) -> BatchOutcome:
-        """Hand a batch over to the leader of its Kafka partition, once."""
+        """Send a batch to the leader of its Kafka partition once; return the outcome."""
         if (node := self._leader(parcel.place)) is None:
-            raise LeaderNotAvailableError(f"nobody leads {parcel.place}")
+            raise LeaderNotAvailableError(f"no leader for {parcel.place}")
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[BatchOutcome] = loop.create_future()
         waiting = self._waiting.setdefault(node, [])
         if not waiting and node not in self._busy:
-            # Other batches of this turn of the loop go with it.
+            # Other batches of this turn of the loop go into the same request.
             loop.call_soon(self._send_waiting, node)
         waiting.append((parcel, answered))
         return await answered
@@ -296,14 +296,14 @@ class BatchProducer:
     async def _exchange(
         self, node: int, waiting: list[tuple[Parcel, asyncio.Future[BatchOutcome]]]
     ) -> None:
-        """Hand batches over to a broker, and pass on its answers."""
+        """Send batches to a broker, and pass on its answers."""
         if self._meanwhile:
-            # The work runs after this write.
+            # The work runs after the write below.
             asyncio.get_running_loop().call_soon(self._work)
         request = SendBatches([parcel for parcel, _ in waiting], timeout_ms=self._timeout_ms)
         try:
             answer = await self._client.send(node, request)
-        except Exception as error:  # noqa: BLE001 - whoever waits must hear of any
+        except Exception as error:  # noqa: BLE001 - waiting senders must get any error
             failure = error if isinstance(error, KafkaError) else KafkaError(repr(error))
             for _, answered in waiting:
                 if not answered.done():
@@ -313,7 +313,7 @@ class BatchProducer:
                 if answered.done():
                     continue
                 if (outcome := answer.get(parcel.place)) is None:
-                    # It was over before it could be written, or the broker left it out.
+                    # It was over before it could be written, or the broker's answer lacks it.
                     answered.set_exception(KafkaError(f"no answer for {parcel.place}"))
                 else:
                     answered.set_result(outcome)

@@ -1,4 +1,4 @@
-"""Watches whether Kafka keeps the streams in as many copies as it should."""
+"""Watches whether Kafka keeps as many copies of the streams as it should."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -14,13 +14,13 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# Only people change copies; each worker of each gateway looks.
+# Only people change the number of copies, and each worker of each gateway checks it.
 _STEP_S = 60.0
 _NAMES_SHOWN = 3
 
 
 class CopiesWatch:
-    """Watches the copies in Kafka, on which a 2xx of this gateway rests."""
+    """Watches the copies in Kafka that this gateway's 2xx answers rely on."""
 
     def __init__(
         self, bootstrap_servers: str, topics: Callable[[], Collection[str]], copies: Copies
@@ -32,7 +32,7 @@ class CopiesWatch:
 
     @property
     def worry(self) -> str | None:
-        """The streams that fall short, as a sentence; None while all is well."""
+        """A sentence about streams with too few copies; None if there are none."""
         if not self._short:
             return None
         names = ", ".join(self._short[:_NAMES_SHOWN])
@@ -46,7 +46,7 @@ class CopiesWatch:
         gauge.set_function(lambda: float(len(self._short)))
 
     async def run(self) -> None:
-        """Look every minute until cancelled; others report that Kafka is away."""
+        """Check every minute until cancelled; other parts report that Kafka is down."""
         while True:
             try:
                 async with topic_admin(self._bootstrap_servers) as admin:
@@ -56,7 +56,7 @@ class CopiesWatch:
             await asyncio.sleep(_STEP_S)
 
     def judge(self, states: Mapping[str, TopicState]) -> None:
-        """Take in the states of the topics."""
+        """Find the topics with too few copies."""
         short = sorted(
             stream_of(name) for name, at in states.items() if self._copies.falls_short(at)
         )

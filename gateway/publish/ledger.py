@@ -1,8 +1,8 @@
-"""Writes acknowledged events into the ledger, gathered for a second each time.
+"""Writes acknowledged events into the ledger, once a second.
 
-Rows that cannot be written are written later, or never: no caller waits for the ledger, and the
-audit reads the log itself for events that the ledger does not name. A row whose fate is unknown is
-not repeated, since two rows for the same offsets would look like a lost event.
+Rows that cannot be written are written later, or never. No caller waits for the ledger, and the
+audit reads the log itself for events that the ledger does not name. A row of unknown fate is not
+written again, since two rows for the same offsets would look like a lost event.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ from shared.proof.log_buckets import LogBuckets
 
 log = structlog.get_logger()
 
-# The ledger may lag by this; after a crash this much must be read from the log.
+# The ledger may lag by this much; after a crash the audit reads these events from the log.
 _FLUSH_S = 1.0
-# Rows of a few seconds at full speed; while Kafka is away, nothing is acknowledged anyway.
+# Rows of a few seconds at full speed; while Kafka is down, nothing is acknowledged anyway.
 _ROWS_MAX = 1_000
 
 
 class Request(msgspec.Struct, frozen=True):
-    """The ledger's view of the request that brought events."""
+    """A request with events, as the ledger notes it."""
 
     id: str
     accepted_at_ms: int
-    # How many of its events are stored, or on a disk from which they will be.
+    # Number of the request's stored events.
     count: int
 
 
 class _Note(NamedTuple):
-    """A request whose events were reported on, and when."""
+    """A request whose events Kafka has reported on, and when."""
 
     topic: str
     events: Sequence[Event]
@@ -59,14 +59,14 @@ class _Note(NamedTuple):
 
 @dataclass(slots=True)
 class _Draft:
-    """The row of one Kafka partition, while it is gathered."""
+    """The row of one Kafka partition while it gathers events."""
 
     slices: list[AckedSlice] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     value_bytes: int = 0
     ingest: LogBuckets = field(default_factory=LogBuckets)
     process: LogBuckets = field(default_factory=LogBuckets)
-    # At most as many as a row has events.
+    # At most one key for each event of the row.
     keys: Counter[bytes] = field(default_factory=Counter)
 
     def row(self, topic: str, partition: int) -> AckedRow:
@@ -84,7 +84,7 @@ class _Draft:
 
 
 class AckLedger:
-    """Takes note of acknowledged events. `run` writes them, until it is cancelled."""
+    """Notes acknowledged events. `run` writes them until cancelled."""
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
@@ -102,7 +102,7 @@ class AckLedger:
         request: Request,
         now_ms: int,
     ) -> None:
-        """Enter a request's stored events soon: while Kafka is busy with others."""
+        """Note a request's stored events; they are entered later, while Kafka is busy."""
         self._notes.append(_Note(topic, events, reports, request, now_ms))
         if len(self._notes) == 1:
             self._publisher.meanwhile(self._enter_notes)
@@ -113,7 +113,7 @@ class AckLedger:
             for report in reports:
                 if report.fate is not Fate.STORED or report.first_offset is None:
                     continue
-                assert report.partition is not None, "what is stored is somewhere"
+                assert report.partition is not None, "a stored event has a Kafka partition"
                 positions, first = report.positions, report.first_offset
                 for at in range(0, len(positions), ROW_EVENTS_MAX):
                     part = _chosen(events, positions[at : at + ROW_EVENTS_MAX])
@@ -124,14 +124,14 @@ class AckLedger:
         while True:
             await asyncio.sleep(_FLUSH_S)
             try:
-                # After a cancellation, rows under way must come back if Kafka refuses them.
+                # A cancellation must not lose rows in flight that Kafka refuses.
                 await asyncio.shield(self.flush())
             except Exception:
-                # A fault of ours, in one row; the next flush writes the others.
+                # A bug in one row; the next flush writes the others.
                 log.exception("ledger.failed")
 
     async def flush(self) -> None:
-        """Write all rows, after any earlier flush; Kafka's order is that of writing."""
+        """Write all rows, in order, after any earlier flush."""
         async with self._turn:
             self._enter_notes()
             for topic, partition in list(self._drafts):
@@ -154,7 +154,7 @@ class AckLedger:
                 )
 
     def _draft(self, topic: str, partition: int, count: int) -> _Draft:
-        """Return a draft that has room for `count` events."""
+        """Return a draft with room for `count` events."""
         draft = self._drafts.get((topic, partition))
         if draft is None or len(draft.ids) + count > ROW_EVENTS_MAX:
             self._close(topic, partition)
@@ -171,7 +171,7 @@ class AckLedger:
 
 
 def _chosen(events: Sequence[Event], positions: Sequence[int]) -> Sequence[Event]:
-    """Return the events at some positions: mostly all of them, or a run of them."""
+    """Return the events at some positions, which are mostly all of them or a run."""
     if len(positions) == len(events):
         return events
     if isinstance(positions, range) and positions.step == 1:
@@ -186,7 +186,7 @@ def _enter(
     times_ms: Sequence[int]
     if type(events) is PlainEvents:
         happened_ms, ids, value_bytes = events.happened_ms, events.ids, events.byte_count
-        # Events without a time of their own share one, and nobody asks for each.
+        # Events without their own time share one, so it need not be repeated for each.
         times_ms = [happened_ms] if isinstance(happened_ms, int) else happened_ms
         if events.key is not None:
             draft.keys[events.key] += len(ids)

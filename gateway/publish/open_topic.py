@@ -1,4 +1,4 @@
-"""Lays the events of requests into the batches of a topic's Kafka partitions."""
+"""Distributes the events of requests over the batches of a topic's Kafka partitions."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -13,17 +13,17 @@ from gateway.publish.report import Fate, Report
 
 Tell: TypeAlias = Callable[[Sequence[Report]], object]
 
-# Length of a Kafka partition's turn, for streams that fill no batches: it costs 20 batches a second
-# more, of hundreds.
+# Length of a Kafka partition's turn in streams that fill no batches. At most 20 of the hundreds of
+# batches in a second are due to these turns.
 _TURN_S = 0.05
-# A shard was added; its Kafka partition is there, and is seen within seconds.
+# For events of a new shard: the gateway sees its Kafka partition within seconds.
 _NEW_PARTITION = "the gateway does not know this Kafka partition yet"
 # A healthy Kafka reports a batch within 20 ms here (p99 under load).
 _MOVING_S = 0.1
 
 
 class _ReportCollector(msgspec.Struct, eq=False):
-    """Collects the reports on the parts of a request, until all of them are there."""
+    """Collects the reports on the parts of a request until they are complete."""
 
     tell: Tell
     left: int
@@ -37,7 +37,7 @@ class _ReportCollector(msgspec.Struct, eq=False):
 
 
 class OpenTopic:
-    """The accumulators of one topic, with the choice of one for each event."""
+    """The accumulators of one topic; chooses one for each event."""
 
     def __init__(self, accumulators: list[Accumulator], *, turn_bytes: int) -> None:
         self.accumulators = accumulators
@@ -47,7 +47,7 @@ class OpenTopic:
         self._sticky_until_s = 0.0
 
     def take(self, events: Sequence[Event], tell: Tell, *, now_s: float, now_ms: int) -> None:
-        """Lay events into batches, in order for each Kafka partition."""
+        """Put events into batches, in order for each Kafka partition."""
         if not events:
             tell(())
             return
@@ -68,13 +68,13 @@ class OpenTopic:
                 part, left = part[count:], left[count:]
 
     def _sort(self, events: Sequence[Event]) -> dict[int | None, Sequence[int]]:
-        """Return the positions of events by their Kafka partition, or None if any will do."""
+        """Return events' positions by Kafka partition; under None, those that may go to any."""
         count = len(self.accumulators)
         if type(events) is PlainEvents:
             only = None if events.key is None else partition_of(events.key, count)
             return {only: range(len(events))}
         by_partition: dict[int | None, list[int]] = {}
-        # A request's events belong to one stream: all of them are laid by shards, or none is.
+        # A request's events belong to one stream: either all of them have shards, or none has.
         if events[0].partition is not None:
             for position, event in enumerate(events):
                 by_partition.setdefault(event.partition, []).append(position)
@@ -87,10 +87,10 @@ class OpenTopic:
         return dict(by_partition)
 
     def _spread(self, now_s: float) -> Accumulator:
-        """Choose the place of events without a key.
+        """Choose the accumulator for events without a key.
 
-        They go to one Kafka partition while it keeps moving and holds little: small requests then
-        share batches. Else they go to the idlest, so that a stuck one holds up nothing more.
+        They go to one Kafka partition while that stores batches and holds few bytes, so that small
+        requests share batches. Otherwise they go to the idlest, so that a stuck one gets no more.
         """
         sticky = self._sticky
         since_s = sticky.oldest_s()

@@ -1,6 +1,6 @@
-"""A produce request and its answer, as they are on the wire.
+"""Encodes a produce request and decodes its answer.
 
-aiokafka encodes a request from the inside out and copies each batch at each level; at full load
+aiokafka encodes a request from the inside out and copies each batch at each level. At full load,
 those copies cost as much as reading the events.
 """
 
@@ -19,7 +19,7 @@ _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 _ALL_REPLICAS = -1
 _NO_TRANSACTION = b"\xff\xff"
 _COUNT, _LENGTH, _BATCH = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">ii")
-# Number of a Kafka partition, Kafka's error code, offset, time of the log, start of the log.
+# Number of the Kafka partition, error code, offset, append time, start of the log.
 _OUTCOME = struct.Struct(">ihqqq")
 
 
@@ -31,7 +31,7 @@ class BatchOutcome(NamedTuple):
 
 
 class ProduceAnswer(dict[KafkaPartition, BatchOutcome]):
-    """A broker's answer for the batches that it was handed."""
+    """A broker's answer for a request's batches."""
 
     @classmethod
     def decode(cls, answer: BytesIO) -> Self:
@@ -43,16 +43,16 @@ class ProduceAnswer(dict[KafkaPartition, BatchOutcome]):
 
 
 class Handover(msgspec.Struct, eq=False):
-    """The progress of a batch: whether Kafka may have it, and whether it may still get it."""
+    """The progress of a batch: whether Kafka may have it, and whether Kafka may still get it."""
 
     # Bytes of it were written, and no answer has refused them.
     may_be_stored: bool = False
-    # A sender was answered that Kafka did not confirm in time: no byte of it is written any more.
+    # A sender already has the answer that Kafka did not confirm in time, so write no more of it.
     is_over: bool = False
 
 
 class Parcel(NamedTuple):
-    """A batch, in pieces, and its Kafka partition."""
+    """A batch in pieces, with its Kafka partition."""
 
     place: KafkaPartition
     pieces: Sequence[bytes]
@@ -64,7 +64,7 @@ class Parcel(NamedTuple):
 
 
 class SendBatches(ProduceRequest_v7):  # type: ignore[misc]  # aiokafka has no annotations
-    """Hands batches over, each for another Kafka partition, to be stored by all replicas."""
+    """Sends batches for different Kafka partitions, to be stored by all replicas."""
 
     RESPONSE_TYPE = ProduceAnswer
 
@@ -73,11 +73,11 @@ class SendBatches(ProduceRequest_v7):  # type: ignore[misc]  # aiokafka has no a
         self._timeout_ms = timeout_ms
 
     def prepare(self, _: Any) -> Self:
-        """Keep this version: all present brokers know it."""
+        """Keep this version, which all current brokers support."""
         return self
 
     def encode(self) -> "UnjoinedRequest":
-        """Encode the live batches; aiokafka writes the bytes before anybody else has a turn."""
+        """Encode batches that are not over; aiokafka writes them in the same turn of the loop."""
         by_topic: dict[str, list[Parcel]] = {}
         for parcel in self.parcels:
             if not parcel.handover.is_over:
@@ -97,10 +97,10 @@ class SendBatches(ProduceRequest_v7):  # type: ignore[misc]  # aiokafka has no a
 
 
 class UnjoinedRequest:
-    """A request's bytes while aiokafka puts its header and then its size before them.
+    """A request's bytes while aiokafka adds its header and then its size before them.
 
-    `size + (header + request)` copies a request of megabytes twice; this joins all of it at the
-    second addition.
+    `size + (header + request)` would copy a request of megabytes twice; this class joins all parts
+    once, at the second addition.
     """
 
     def __init__(self, parts: list[bytes], *, has_header: bool = False) -> None:

@@ -1,7 +1,6 @@
-"""Puts events into Kafka: acks=all, idempotent, with a report for every event.
+"""Stores events in Kafka: acks=all, idempotent, with a report for every event.
 
-A publisher learns for each event whether it is stored, not stored, or not known; errors of Kafka
-end here.
+A report says whether an event is stored, not stored or unknown. Kafka's errors end here.
 """
 
 import asyncio
@@ -31,15 +30,15 @@ from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
 
-# Deadlines fire at most this late: a fortieth of the shorter one.
+# Deadlines fire at most this late.
 _SWEEP_S = 0.05
-# Interval of probes while nobody sends, and seconds that an answer is news (three missed).
+# Interval of probes while nobody sends, and how long Kafka's last answer counts (three probes).
 _PROBE_S = 2.0
 _PROBE_AGE_S_MAX = 6.0
 
-# Seconds that a broker has to say that there is no such topic.
+# Seconds to wait for a broker's answer that there is no such topic.
 _ASK_S = 0.5
-# The next Kafka partition has its turn after this many full batches: all are read at one pace.
+# Full batches in a Kafka partition's turn: few, so that readers get all partitions at one pace.
 _TURN_BATCHES = 2
 _PROBE_EVENT = Event.of(id="probe", key=None, value=b"{}", headers=())
 
@@ -48,27 +47,27 @@ class Publisher(Protocol):
     """Puts events into a topic and reports on each."""
 
     def meanwhile(self, work: Callable[[], None]) -> None:
-        """Do some work while Kafka has the next batch, or else in a moment; it must not raise."""
+        """Do some work while Kafka handles the next batch, or soon; `work` must not raise."""
 
     async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
         """Return reports that together cover each position of `events` once. It never raises."""
 
     @property
     def overdue_bytes(self) -> int:
-        """Bytes of events that were reported unknown and are held until Kafka answers."""
+        """Bytes of events that were reported as unknown and are held until Kafka answers."""
 
     @property
     def problem(self) -> str | None:
-        """The reason why events cannot be stored right now; None when they can."""
+        """Why events cannot be stored now; None if they can."""
 
 
 class PostingPublisher(Publisher, Protocol):
     """A publisher that also takes events from callers that do not wait."""
 
     def post(self, topic: str, events: Sequence[Event], tell: Tell) -> bool:
-        """Do as `publish`, but call `tell` with the reports, soon or late; it must not raise.
+        """Do as `publish`, but call `tell` with the reports, now or later; `tell` must not raise.
 
-        Return False when it cannot begin at once; then nothing was taken, and `publish` knows why.
+        Return False if it cannot begin at once. Then it took no event, and `publish` reports why.
         """
 
 
@@ -80,7 +79,7 @@ class KafkaPublisher:
     ack_deadline_s: float
     queue_deadline_s: float
     batch_bytes_max: int
-    # State at the last sweep, which alone makes events overdue; each request asks for it.
+    # As of the last sweep: only sweeps make events overdue, and each request reads this.
     overdue_bytes: int = field(default=0, init=False)
     _topics: dict[str, OpenTopic] = field(default_factory=dict, init=False)
     _producer: BatchProducer | None = field(default=None, init=False)
@@ -90,10 +89,10 @@ class KafkaPublisher:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     async def start(self, *, deadline_s: float) -> None:
-        """Connect, or say in one sentence that Kafka is not there."""
-        # Fail now: waiting would not help.
+        """Connect; raise SetupError with one sentence if Kafka does not answer."""
+        # Fail at once where waiting would not help.
         await check_access(self.bootstrap_servers)
-        # Half our own deadline: one lost request can be repeated before it passes.
+        # Half of the deadline, so that one lost request can be repeated before it passes.
         timeout_ms = round(self.ack_deadline_s * 500)
         producer = BatchProducer(
             self.bootstrap_servers, timeout_ms=timeout_ms, give_up_s=self.queue_deadline_s
@@ -112,20 +111,20 @@ class KafkaPublisher:
         self._spawn(self._probe(producer))
 
     async def stop(self) -> None:
-        """Settle everything that is still open, and let go of Kafka."""
+        """Report on all open events, and disconnect from Kafka."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for topic in self._topics.values():
             for accumulator in topic.accumulators:
-                accumulator.close("the gateway stops")
+                accumulator.close("the gateway is stopping")
         if self._producer is not None:
             await self._producer.stop()
 
     @property
     def problem(self) -> str | None:
         if self._is_broken:
-            return "a part of the gateway has died"
+            return "a task of the gateway has failed"
         if self._producer is None:
             return "there is no connection to Kafka"
         if monotonic() - self._heard_at_s > _PROBE_AGE_S_MAX:
@@ -165,18 +164,18 @@ class KafkaPublisher:
             self._producer.meanwhile(work)
 
     async def _open(self, producer: BatchProducer, topic: str) -> OpenTopic:
-        """Learn how many partitions a topic has, the first time somebody publishes to it."""
+        """Find out how many partitions a topic has, at the first event for it."""
         try:
             async with asyncio.timeout(self.queue_deadline_s):
                 partitions = await producer.partitions_of(topic)
         except TopicAuthorizationFailedError as error:
             log.warning("kafka.refused", error=missing_right(self.bootstrap_servers, error))
-            raise NotStoredError("Kafka does not let the gateway write there") from error
+            raise NotStoredError("Kafka does not allow the gateway to write there") from error
         except (KafkaError, TimeoutError) as error:
             if await producer.is_missing(topic, within_s=_ASK_S):
                 raise NotStoredError(f"Kafka knows no topic {topic}") from error
-            raise NotStoredError(f"Kafka does not say where topic {topic} is") from error
-        # Another request may have been faster while we waited.
+            raise NotStoredError(f"Kafka does not return the partitions of {topic}") from error
+        # Another request may have opened it in the meantime.
         return self._topics.setdefault(topic, self._new_topic(producer, topic, len(partitions)))
 
     def _new_topic(self, producer: BatchProducer, topic: str, partition_count: int) -> OpenTopic:
@@ -196,8 +195,8 @@ class KafkaPublisher:
     async def _produce(
         self, topic: str, partition: int, batch: RecordBatch, handover: Handover
     ) -> int:
-        """Hand one batch over, and wait for Kafka's report on it."""
-        assert self._producer is not None, "topics are opened with it"
+        """Send one batch, and wait for Kafka's report on it."""
+        assert self._producer is not None, "a topic is opened with the producer"
         try:
             offset = await self._producer.send(KafkaPartition(topic, partition), batch, handover)
         except NotStoredError as error:
@@ -223,14 +222,14 @@ class KafkaPublisher:
             self.overdue_bytes = overdue_bytes
 
     async def _probe(self, producer: BatchProducer) -> None:
-        """Keep the news of Kafka fresh: while nobody sends, send a record without meaning."""
+        """Check Kafka all the time: while nobody sends events, send a probe record."""
         while True:
             await asyncio.sleep(_PROBE_S)
             with contextlib.suppress(KafkaError):
                 has_answered = await producer.ask_leaders()
                 cluster = producer.cluster
                 if PROBE not in cluster.topics(exclude_internal_topics=False):
-                    # An installation from before probes: an answer about metadata must do.
+                    # Older installations have no topic for probes: a metadata answer must do.
                     if has_answered and cluster.brokers():
                         self._heard_at_s = monotonic()
                 elif monotonic() - self._heard_at_s >= _PROBE_S and not self._is_probing:
@@ -238,18 +237,18 @@ class KafkaPublisher:
                 self._recount(producer)
 
     def _recount(self, producer: BatchProducer) -> None:
-        """Use the partitions that topics have grown by; forget topics that are gone or shorter."""
+        """Use new partitions of topics; drop topics that are gone or have fewer partitions."""
         partitions_of = producer.cluster.partitions_for_topic
         for name, topic in list(self._topics.items()):
             count, known = len(partitions_of(name) or ()), len(topic.accumulators)
             if count > known:
                 topic.accumulators += self._new_topic(producer, name, count).accumulators[known:]
             elif count < known and all(one.is_idle for one in topic.accumulators):
-                # A new client knows no topic without traffic; the next event finds it again.
+                # A new client does not know topics without traffic; the next event reopens it.
                 del self._topics[name]
 
     async def _send_probe(self) -> None:
-        """Send one record, in the way of every other; its report is the news."""
+        """Send one record in the same way as events; its report shows that Kafka works."""
         self._is_probing = True
         try:
             await self.publish(PROBE, [_PROBE_EVENT])
@@ -264,6 +263,6 @@ class KafkaPublisher:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # A bug: nobody may keep deadlines any more, so no request should come here.
+            # A bug: deadlines may not be kept any more, so this gateway should get no requests.
             log.critical("publisher.broken", exc_info=error)
             self._is_broken = True

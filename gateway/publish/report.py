@@ -1,6 +1,6 @@
-"""The outcome of published events: stored, not stored, or not known.
+"""The outcome of published events: stored, not stored, or unknown.
 
-A report covers many events of one request, so that a batch of a thousand costs one value.
+A report covers many events of one request, so that a batch of a thousand takes one object.
 """
 
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ import msgspec
 
 
 class Fate(Enum):
-    """The outcome of an event; the value is the word that its sender gets."""
+    """The outcome of an event; the value is its name in answers."""
 
     STORED = "accepted"
-    # Kafka certainly does not have the event: sending it again cannot make two of it.
+    # Kafka certainly does not have the event, so sending it again cannot duplicate it.
     NOT_STORED = "retry"
-    # Kafka may have the event or may still get it.
+    # Kafka may have the event, or may still store it.
     UNKNOWN = "unknown"
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The outcome of the events at `positions` of those that were published."""
+    """The outcome of the published events at `positions`."""
 
     fate: Fate
     positions: Sequence[int]
-    # Where the first of them rests; the others follow it one by one. Known for stored events only.
+    # Place of the first of them; the others follow it. Known for stored events only.
     partition: int | None = None
     first_offset: int | None = None
     reason: str = ""

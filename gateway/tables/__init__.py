@@ -1,1 +1,1 @@
-"""Rows of tables over HTTP: written to Kafka, read and watched in this machine's copies."""
+"""Rows of tables over HTTP: written to Kafka, read and watched from this machine's copies."""

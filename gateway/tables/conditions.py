@@ -1,8 +1,8 @@
-"""Writes a row only if its writer's conditions hold (If-Match, If-None-Match), and tags rows.
+"""Writes a row only if its writer's conditions hold (If-Match, If-None-Match), and makes ETags.
 
-Kafka offers no compare-and-set. A claim in the log lets one conditional change of a row in at a
-time (ADR 0060). It then writes a mark, the deletion of a row that does not exist: once this
-machine's copy has passed the mark, it has what the previous writer has written.
+Kafka has no compare-and-set. A claim in the log admits one conditional change of a row at a time
+(ADR 0060). The change first writes a mark, which is the deletion of a row that does not exist. Once
+this machine's copy has passed the mark, it has all that the previous writer wrote.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from shared.runtime.tables.copy import Row
 
 _IF_MATCH, _IF_NONE_MATCH = b"if-match", b"if-none-match"
 _WEAK = "W/"
-# No row can have this key, as keys are printable.
+# No row can have this key: keys are printable.
 _NO_ROW = b"\0"
 
 
@@ -29,7 +29,7 @@ def tag_of(offset: int) -> str:
 
 
 def is_known(headers: Mapping[bytes, str], tag: str) -> bool:
-    """Say whether the caller has what the tag marks; weak tags count as any (RFC 9110, 13.1.2)."""
+    """Return whether If-None-Match has the tag; weak tags count, too (RFC 9110, 13.1.2)."""
     tags = {each.removeprefix(_WEAK) for each in _listed(headers, _IF_NONE_MATCH)}
     return not tags.isdisjoint({tag, "*"})
 
@@ -39,17 +39,17 @@ def are_conditions(headers: Mapping[bytes, str]) -> bool:
 
 
 def check_row(headers: Mapping[bytes, str], row: Row | None) -> None:
-    """Refuse when the row does not meet the conditions."""
+    """Refuse the write if the row does not meet the conditions."""
     wanted = _listed(headers, _IF_MATCH)
     if row is None:
         if _IF_MATCH in headers:
-            raise Problem("changed_meanwhile", "The row is not there (any more).")
+            raise Problem("changed_meanwhile", "The row does not exist (any more).")
         return
     tag = tag_of(row.offset)
     if _IF_MATCH in headers and wanted.isdisjoint({tag, "*"}):
         detail = "Somebody else has changed the row: read it again."
     elif is_known(headers, tag):
-        detail = "The row is what If-None-Match says that it must not be."
+        detail = "The row has an ETag that If-None-Match excludes."
     else:
         return
     members = {"etag": tag}
@@ -58,7 +58,7 @@ def check_row(headers: Mapping[bytes, str], row: Row | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RowTurns:
-    """Lets in one conditional change of a row at a time, over all gateways."""
+    """Admits one conditional change of a row at a time, over all gateways."""
 
     claims: Claims
     publisher: Publisher
@@ -71,7 +71,7 @@ class RowTurns:
         judge: Callable[[int], Awaitable[None]],
         store: Callable[[], Awaitable[Sequence[Report]]],
     ) -> Sequence[Report]:
-        """Store if `judge` allows it, which gets the offset that a copy must have passed."""
+        """Store if `judge` allows it; `judge` gets the offset that the copy must have passed."""
         claim = await self._claimed(table, key)
         is_certain = True
         try:
@@ -82,7 +82,8 @@ class RowTurns:
             is_certain = all(report.fate is not Fate.UNKNOWN for report in reports)
             return reports
         finally:
-            # A write of unknown fate may land late: keep its claim, so that it follows no new mark.
+            # A write of unknown fate may be stored late. Keep its claim, so that no other change
+            # writes its mark before that.
             if is_certain:
                 await self.claims.release(claim)
 
@@ -94,7 +95,7 @@ class RowTurns:
             is_taken = problem.code == "idempotency_key_in_use"
             why = "Somebody else is changing the row" if is_taken else ""
             raise _not_stored(why) from problem
-        assert not isinstance(claim, Answer), "none is kept of a turn"
+        assert not isinstance(claim, Answer), "turns keep no answers"
         return claim
 
     async def _mark(self, table: Table) -> int:
@@ -106,7 +107,7 @@ class RowTurns:
 
 
 def _not_stored(why: str = "") -> Problem:
-    why = why or "Whether the row is as it must be cannot be told now"
+    why = why or "The row's conditions cannot be checked now"
     return Problem("not_stored", f"{why}: nothing was stored. Send it again.", headers=SOON)
 
 

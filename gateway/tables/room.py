@@ -1,7 +1,7 @@
-"""Says whether rows still fit into a table, including rows that its copy does not have yet.
+"""Checks that rows still fit into a table, including rows that its copy does not have yet.
 
-A copy is a moment behind Kafka. Without a look at the rows stored meanwhile, many writes at once
-would go far beyond the table's bound, and its copy would stand still.
+A copy is a moment behind Kafka. If only its rows counted, many writes at once could exceed the
+table's bound by far, and its copy would stop.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,16 +15,16 @@ from shared.config.table import Table
 from shared.runtime.tables.copy import ClosedError, DamagedError, TableCopy, room_of
 from shared.runtime.tables.folders import TableCopies
 
-# Beyond this part of its bytes a table only takes deletions.
+# Beyond this part of its bytes, a table accepts only deletions.
 _FULL_PART = 0.9
 SOON = ((b"retry-after", b"1"),)
 
 
 @dataclass(slots=True)
 class _Ahead:
-    """Bytes that this gateway has written to a table, and that its copy lacks."""
+    """Bytes that this gateway has written to a table, and that the copy does not have yet."""
 
-    # Bytes without a report.
+    # Bytes that Kafka has not reported on.
     sent: int = 0
     # Bytes stored up to an offset, and later ones up to another offset.
     stored: int = 0
@@ -45,7 +45,7 @@ class _Ahead:
             self.stored, self.until = byte_count, until
 
     def forget(self, offset: int) -> None:
-        """Forget the bytes that a copy up to this offset has."""
+        """Subtract the bytes that a copy up to this offset has."""
         if offset >= self.until:
             self.stored, self.until = self.later_stored, self.later_until
             self.later_stored = self.later_until = 0
@@ -55,15 +55,15 @@ class _Ahead:
 
 @dataclass(slots=True)
 class Rooms:
-    """The room that each table has left."""
+    """The space that each table has left."""
 
     copies: TableCopies
-    # By topic, without those that are not ahead of their copies.
+    # By topic; only tables that are ahead of their copies.
     _ahead: dict[str, _Ahead] = field(default_factory=dict)
 
     @contextmanager
     def of(self, table: Table, rows: Sequence[Event]) -> Iterator[list[Report]]:
-        """Hold room while rows are written; Problem if there is none. Put reports into the list."""
+        """Reserve space while rows are written, or refuse them; the block fills in the reports."""
         ahead = self._ahead.setdefault(table.topic, _Ahead())
         reports: list[Report] = []
         growth = 0
@@ -82,7 +82,7 @@ class Rooms:
                 self._ahead.pop(table.topic, None)
 
     def _checked(self, table: Table, rows: Sequence[Event], ahead: _Ahead) -> int:
-        """Return how many more bytes the table takes with the rows."""
+        """Return by how many bytes the table grows with the rows; refuse them without space."""
         values = {row.key or b"": row.value for row in rows}
         growth = sum(room_of(key, value) for key, value in values.items())
         used = 0
@@ -91,20 +91,20 @@ class Rooms:
                 growth, used = growth - _taken(opened.copy, list(values)), opened.copy.used_bytes()
                 ahead.forget(opened.copy.extent().offset)
         except (ClosedError, DamagedError):
-            # Another copy takes its place.
+            # Another copy will replace it.
             pass
         growth, most = max(0, growth), _FULL_PART * table.bytes_max
         if used + max(1, growth) > most or self.copies.is_full(table):
-            detail = f"The rows of this table take what they may ({table.bytes_max} bytes,"
-            raise Problem("table_full", f"{detail} bytes_max): delete some, or give it more.")
+            detail = f"The table has reached its limit ({table.bytes_max} bytes,"
+            raise Problem("table_full", f"{detail} bytes_max): delete rows, or raise the limit.")
         if used + ahead.byte_count + growth > most:
-            detail = "There may be no room for these rows: this machine's copy of the table does"
-            raise Problem("table_not_ready", f"{detail} not have the last ones yet.", headers=SOON)
+            detail = "There may be no space for these rows: this machine's copy of the table does"
+            raise Problem("table_not_ready", f"{detail} not have all rows yet.", headers=SOON)
         return growth
 
 
 def _taken(copy: TableCopy, keys: Sequence[bytes]) -> int:
-    """Return the bytes that the present versions of the rows take."""
+    """Return the bytes that the current versions of the rows take."""
     values, _ = copy.look_up(keys)
     return sum(room_of(key, value) for key, value in zip(keys, values, strict=True))
 

@@ -1,4 +1,4 @@
-"""Writes rows for answers, and how fresh they are. Pure."""
+"""Writes rows, and their freshness, for answers. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from shared.runtime.tables.copy import Extent, Row
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The end of a copy, and how long ago it was certain that there is nothing more."""
+    """The end of a copy, and how long ago the copy was certain to be complete."""
 
     offset: int
     time_ms: int
@@ -40,14 +40,14 @@ def some_rows(rows: Iterable[Row], following: str | None, as_of: AsOf) -> bytes:
 
 def told_row(row: Row) -> bytes:
     """Return a row as an event for watchers."""
-    # JSON may have line breaks between its parts.
+    # JSON may have line breaks between its parts, which would end the data line.
     data = _row(row).replace(b"\n", b" ").replace(b"\r", b" ")
     kind = b"row" if row.value else b"deleted"
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (row.offset + 1, kind, data)
 
 
 def told(kind: bytes, at: int, as_of: AsOf) -> bytes:
-    """Return an event about the watching itself."""
+    """Return an event about the watch itself."""
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (at, kind, as_of.to_json())
 
 

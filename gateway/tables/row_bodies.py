@@ -1,4 +1,4 @@
-"""Reads the rows of a body: one, or one on each line. Pure."""
+"""Reads the rows of a body: one row, or one on each line. Pure."""
 
 import msgspec
 
@@ -23,7 +23,7 @@ _NULL = b"null"
 
 
 class RowReader:
-    """Judges the rows of one request."""
+    """Reads and checks the rows of one request."""
 
     def __init__(self, table: Table, *, depth_max: int, rows_max: int, now_ms: int) -> None:
         self._table = table
@@ -45,14 +45,14 @@ class RowReader:
         return [self._event(key, b"")]
 
     def lines(self, body: bytes) -> list[Event]:
-        """Return a row for each line: all of them are right, or none is taken."""
+        """Return a row for each line; refuse all of them if one is invalid."""
         _check_utf8(body)
         events: list[Event] = []
         for index, line in enumerate(body.split(b"\n")):
             if not line.strip():
                 continue
             if len(events) >= self._rows_max:
-                detail = f"A request has at most {self._rows_max} rows; send several."
+                detail = f"A request may have at most {self._rows_max} rows; send several requests."
                 raise Problem("too_many_events", detail)
             try:
                 read = _read_line(line)
@@ -61,7 +61,7 @@ class RowReader:
                 raise Problem("bad_row", detail, pointer=f"/{index}") from error
             events.append(self._written(read.key, bytes(read.row).strip(), f"/{index}"))
         if not events:
-            raise Problem("bad_row", "The body holds no row.")
+            raise Problem("bad_row", "The body contains no rows.")
         return events
 
     def _written(self, key: str, raw: bytes, pointer: str) -> Event:
@@ -70,9 +70,9 @@ class RowReader:
             return self._event(key, b"")
         wrong = ""
         if not raw.startswith(b"{"):
-            wrong = "a row is a JSON object"
+            wrong = "it must be a JSON object"
         elif len(raw) > self._table.row_bytes_max:
-            wrong = f"it has {len(raw)} bytes, and a row of this table at most"
+            wrong = f"it has {len(raw)} bytes, but a row of this table may have at most"
             wrong += f" {self._table.row_bytes_max} (row_bytes_max)"
         elif is_deeper(raw, self._depth_max):
             wrong = f"it is nested deeper than {self._depth_max} levels"
@@ -86,7 +86,7 @@ class RowReader:
     @staticmethod
     def _check_key(key: str, pointer: str) -> None:
         if not is_row_key(key):
-            detail = f"A key is printable text of 1 to {ROW_KEY_BYTES_MAX} bytes in UTF-8."
+            detail = f"A key must be printable text of 1 to {ROW_KEY_BYTES_MAX} bytes in UTF-8."
             raise Problem("bad_row", detail, pointer=f"{pointer}/key" if pointer else None)
 
 

@@ -15,7 +15,7 @@ _OF_MANY = _OF_ONE | {"prefix"}
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _SECONDS = re.compile(r"[0-9]{1,9}([.][0-9]{1,3})?")
 _WINDOWS_MS = (0, 253_402_300_799_999)
-# The last code point: a prefix and this end the range of the keys with the prefix.
+# The last code point: a prefix followed by it ends the range of keys with that prefix.
 _LAST = "\U0010ffff"
 
 
@@ -25,10 +25,10 @@ class RowQuery:
 
     # The only wanted row, if one is named.
     key: str | None
-    # Otherwise all rows from the first key on and before the second; both None: all there are.
+    # Otherwise, all rows from `begin` on, and before `end` unless it is None.
     begin: str
     end: str | None
-    # The group whose windows are asked for.
+    # The group whose windows are wanted.
     group: str | None
     limit: int
     watches: bool
@@ -37,7 +37,7 @@ class RowQuery:
     at_least: int | None
 
     def wants(self, row: Row) -> bool:
-        """Say whether a row is one of these, wherever it comes from."""
+        """Return whether a row is wanted, be it from a page or from news."""
         if self.key is not None:
             return row.key == self.key
         return (
@@ -48,14 +48,14 @@ class RowQuery:
 
 
 def read_row_query(key: str | None, query_string: bytes, last_event_id: str | None) -> RowQuery:
-    """Return the query; Problem if it is invalid."""
+    """Return the query; raise Problem if it is invalid."""
     asked = {
         name: values[-1]
         for name, values in read_query(query_string, _OF_MANY if key is None else _OF_ONE).items()
     }
     begin, end, group = _range(key, asked)
     if after := asked.get("after"):
-        # The smallest key after it.
+        # The smallest key after `after`.
         begin = max(begin, after + "\0")
     is_alone = key is not None and group is None
     since = last_event_id if last_event_id is not None else asked.get("since")
@@ -91,7 +91,7 @@ def _range(key: str | None, asked: dict[str, str]) -> tuple[str, str | None, str
 
 def _number(name: str, text: str, *, most: int = 10**18) -> int:
     if not _NUMBER.fullmatch(text) or not int(name == "limit") <= int(text) <= most:
-        detail = f"{name} is {text[:50]!r}: a whole number from {int(name == 'limit')} to {most}."
+        detail = f"{name} is {text[:50]!r}: use a number from {int(name == 'limit')} to {most}."
         raise Problem("bad_query", detail)
     return int(text)
 
@@ -100,7 +100,7 @@ def _age_ms(text: str | None) -> float | None:
     if text is None:
         return None
     if not _SECONDS.fullmatch(text):
-        raise Problem("bad_query", f"max_age is {text[:50]!r}: seconds, such as 5 or 0.5.")
+        raise Problem("bad_query", f"max_age is {text[:50]!r}: use seconds, such as 5 or 0.5.")
     return float(text) * 1000
 
 
@@ -108,10 +108,10 @@ def _time_ms(name: str, text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
         if at.tzinfo is None:
-            raise ValueError(text)  # noqa: TRY301 - told as what cannot be read
+            raise ValueError(text)  # noqa: TRY301 - the handler below reports it
         at_ms = round(at.timestamp() * 1000)
     except (ValueError, OverflowError) as error:
-        detail = f"{name} is {text[:50]!r}: a time with a zone, such as 2026-11-22T10:00:00Z."
+        detail = f"{name} is {text[:50]!r}: use a time with a zone like 2026-11-22T10:00:00Z."
         raise Problem("bad_query", detail) from error
     first, last = _WINDOWS_MS
     return min(max(at_ms, first), last)

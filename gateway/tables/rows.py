@@ -1,7 +1,7 @@
 """Serves the rows of tables: writes go to Kafka, reads to this machine's copies.
 
-Plain ASGI, as for events: a look-up takes no longer than a framework takes for a request alone. A
-200 for a write covers all its rows, and only once Kafka has reported each of them stored.
+Plain ASGI, as for events: a look-up takes no longer than a framework's own work for a request. A
+write is answered with 200 only after Kafka has reported each of its rows stored.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ from shared.runtime.tables.copy import ClosedError, DamagedError, Row, RowPage
 from shared.runtime.tables.folders import OpenCopy, TableCopies
 
 _PATH = re.compile(r"/v1/tables/([^/]+)/rows(?:/(.+))?")
-# How long a GET waits for a write that its caller knows of, and how often it looks.
+# How long a GET waits for the copy to reach `at_least`, and how often it looks.
 _AT_LEAST_S, _LOOK_S = 2.0, 0.02
 _BODIES_BYTES_MAX = 32_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RowRequest:
-    """A request as the server has it."""
+    """A request about rows, with its body still to be read."""
 
     method: str
     table: str
@@ -83,18 +83,18 @@ class Rows:
         self._limits = BodyLimits.of(self.settings, self.settings.body_bytes_max)
 
     def leave(self) -> None:
-        """Send watchers elsewhere: this process is to end."""
+        """End all watches, as this process is stopping; watchers reconnect elsewhere."""
         self.watchers.are_leaving = True
 
     async def serve(self, request: RowRequest) -> Answer | Watch | None:
-        """Return the answer; None when the client has left."""
+        """Return the answer; None if the client has disconnected."""
         try:
             return await self._serve(request)
         except Problem as problem:
             return problem_answer(problem, request.request_id)
         except ClientGoneError:
             return None
-        except Exception as error:  # noqa: BLE001 - told as one
+        except Exception as error:  # noqa: BLE001 - reported as internal_error
             return unforeseen(request.request_id, error)
 
     async def _serve(self, request: RowRequest) -> Answer | Watch:
@@ -113,11 +113,11 @@ class Rows:
             case _:
                 pass
         allowed = b"GET, POST" if request.key is None else b"GET, PUT, DELETE"
-        detail = f"{request.method} does not work here."
+        detail = f"This path does not support {request.method}."
         raise Problem("method_not_allowed", detail, headers=((b"allow", allowed),))
 
     def _caller(self, request: RowRequest) -> Caller:
-        """Return the caller, or refuse them without the right to this request."""
+        """Return the caller; refuse them if they lack the scope for this request."""
         state = request.scope.get("state", {})
         caller = self.callers.of_request(request.headers, state=state, now_ms=now_ms())
         origin = request.headers.get(b"origin")
@@ -130,7 +130,7 @@ class Rows:
 
     async def _table(self, name: str, caller: Caller) -> Table:
         if name not in self.config.configuration.tables:
-            # A gateway must know the tables that another one has just made.
+            # This gateway must know tables that another gateway has just made.
             await self.store.catch_up()
         return caller.table(name, self.config.configuration)
 
@@ -138,7 +138,7 @@ class Rows:
 
     async def _write(self, request: RowRequest, caller: Caller, table: Table) -> Answer:
         if table.written_by is not None:
-            detail = f"The pipeline {table.written_by!r} alone writes this table."
+            detail = f"Only the pipeline {table.written_by!r} may write this table."
             raise Problem("table_in_use", detail)
         body = Body(
             request.receive,
@@ -167,7 +167,7 @@ class Rows:
         if not are_conditions(request.headers):
             return await self.publisher.publish(table.topic, rows)
         if key is None:
-            detail = "If-Match and If-None-Match are for one row: write it with PUT."
+            detail = "If-Match and If-None-Match work for one row only: write it with PUT."
             raise Problem("bad_header", detail)
 
         async def judge(at_least: int) -> None:
@@ -211,7 +211,7 @@ class Rows:
             try:
                 return await self._shown(request, table, query)
             except ClosedError:
-                # Another copy has taken its place meanwhile.
+                # Another copy has replaced it in the meantime.
                 return await self._shown(request, self._now(request), query)
         except ClosedError as error:
             raise self._not_ready(table) from error
@@ -227,7 +227,7 @@ class Rows:
             raise self._not_ready(table) from error
 
     def _now(self, request: RowRequest) -> Table:
-        """Return the table, if it still exists and is still theirs."""
+        """Return the table if it still exists and the caller may still use it."""
         return self._caller(request).table(request.table, self.config.configuration)
 
     async def _copy(self, table: Table, at_least: int | None) -> OpenCopy:
@@ -239,11 +239,11 @@ class Rows:
             if at_least is None or copy.copy.extent().offset > at_least:
                 return copy
             if monotonic() > until_s:
-                raise self._stale(copy, f"Offset {at_least} is not known here yet.")
+                raise self._stale(copy, f"This copy has not reached offset {at_least} yet.")
             await asyncio.sleep(_LOOK_S)
 
     def _one(self, request: RowRequest, table: Table, query: RowQuery, copy: OpenCopy) -> Answer:
-        assert query.key is not None, "of one row"
+        assert query.key is not None, "the query is for one row"
         row, extent = copy.copy.row(query.key)
         as_of = AsOf.of(extent, heard_ms=copy.heard.at_ms, now_ms=now_ms())
         if row is not None and not _is_kept(table, row):
@@ -267,7 +267,7 @@ class Rows:
                 is_wanted=lambda row: query.wants(row) and _is_kept(table, row),
             )
 
-        # A disk may take its time for a thousand rows: a thread keeps that out of others' way.
+        # Reading a thousand rows from a disk may be slow; in a thread it does not block others.
         row_page = await asyncio.to_thread(page)
         as_of = AsOf.of(row_page.extent, heard_ms=copy.heard.at_ms, now_ms=now_ms())
         body = some_rows(row_page.rows, row_page.more_after, as_of)
@@ -276,10 +276,10 @@ class Rows:
         return _answer(request, body, tag=as_of.offset)
 
     def _not_ready(self, table: Table) -> Problem:
-        detail = "This machine has no copy of the table yet: it is being made."
+        detail = "This machine has no copy of the table yet: one is being made."
         if self.copies.is_full(table):
-            detail = "The rows of this table take more than they may, so this machine's copy stands"
-            detail += f" still: give it more ({table.bytes_max} bytes, bytes_max)."
+            detail = "The table is over its limit, so this machine's copy has stopped: raise the"
+            detail += f" limit ({table.bytes_max} bytes, bytes_max)."
         return Problem("table_not_ready", detail, headers=SOON)
 
     @staticmethod
@@ -292,7 +292,7 @@ class Rows:
 def row_request(
     scope: Scope, receive: Receive, headers: dict[bytes, str], request_id: str
 ) -> RowRequest | None:
-    """Return the request, if its path is that of rows."""
+    """Return the request if its path is one of rows."""
     match = _PATH.fullmatch(scope["path"])
     if match is None:
         return None
@@ -300,11 +300,11 @@ def row_request(
 
 
 def _check_path(raw_path: bytes) -> None:
-    """Refuse bytes that are not UTF-8: replaced, two keys would be one."""
+    """Refuse bytes that are not UTF-8: their replacement could make two keys equal."""
     try:
         unquote_to_bytes(raw_path).decode()
     except UnicodeDecodeError as error:
-        detail = f"The path is not UTF-8, percent-encoded: {error}."
+        detail = f"The path is not percent-encoded UTF-8: {error}."
         raise Problem("bad_path", detail) from error
 
 
@@ -313,7 +313,7 @@ def _is_kept(table: Table, row: Row) -> bool:
 
 
 def _too_old(as_of: AsOf) -> str:
-    return f"The copy here is {as_of.age_ms} ms old, which is more than max_age."
+    return f"This gateway's copy is {as_of.age_ms} ms old, which is more than max_age."
 
 
 def _answer(request: RowRequest, body: bytes, *, tag: int) -> Answer:
@@ -334,7 +334,7 @@ def _stored(rows: Sequence[Event], reports: Sequence[Report], request_id: str) -
     stored = sum(len(each.positions) for each in reports if each.fate is Fate.STORED)
     members = {"accepted": stored}
     if Fate.UNKNOWN in fates:
-        detail = "Kafka did not report in time: rows may be stored. Send all of them again."
+        detail = "Kafka did not report in time. The rows may be stored: send all of them again."
         raise Problem("outcome_unknown", detail, members=members)
-    detail = "Kafka has not taken all rows. Send all of them again."
+    detail = "Kafka has not stored all rows. Send all of them again."
     raise Problem("not_stored", detail, headers=SOON, members=members)

@@ -1,7 +1,7 @@
-"""Sends the changes of a table to its watchers, as server-sent events, until they leave.
+"""Sends a table's changes to its watchers as server-sent events, until they disconnect.
 
-Each watch reads this machine's copy, so that no watcher costs Kafka anything. A watcher who comes
-again goes on where it was (`Last-Event-ID`), and hears once of each row that has changed since.
+Each watch reads this machine's copy, so watchers cost Kafka nothing. A watcher that reconnects
+continues at its position (`Last-Event-ID`), and gets each row that has changed since then once.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ from shared.runtime.tables.folders import OpenCopy, TableCopies
 
 # Watchers get a change at most this long after the copy has it.
 _LOOK_S = 0.2
-# Proxies close a connection that is silent for 30 s. A watcher who lost the right ends then, too.
+# Proxies close a connection that is silent for 30 s, so send something this often. The watcher's
+# permission is checked at the same time.
 _QUIET_S = 5.0
 
 
@@ -34,15 +35,15 @@ class Watch:
     query: RowQuery
     copies: TableCopies
     watchers: Watchers
-    # Returns the present table; Problem when it is not, or no longer, for them.
+    # Returns the current table; raises Problem if the watcher may not read it (any more).
     check: Callable[[], Table]
     _since: int = 0
     _quiet_s: float = 0.0
-    # True if they began at the start: they have missed no deletion.
+    # True if the watcher began at the start, so it has missed no deletion.
     _is_told_all: bool = False
 
     async def run(self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
-        """Run until they leave, the table or their right is gone, or this process ends."""
+        """Run until the watcher disconnects, may not read the table, or this process stops."""
         with self.watchers.place(self.table.tenant):
             await self._run(receive, send, headers)
 
@@ -59,7 +60,7 @@ class Watch:
                 await asyncio.wait([leaving], timeout=_LOOK_S)
             await send({"type": "http.response.body", "body": b""})
         except OSError:
-            # They left in the middle of a write.
+            # The client disconnected during a write.
             pass
         finally:
             leaving.cancel()
@@ -75,7 +76,7 @@ class Watch:
         await self._say(send, told(b"as_of", self._since, self._as_of(copy)))
 
     async def _tell(self, send: Send) -> bool:
-        """Send the news; return False when nobody may hear it any more."""
+        """Send new changes; return False if the watcher may not read the table any more."""
         self._quiet_s += _LOOK_S
         if self._quiet_s >= _QUIET_S:
             try:
@@ -94,7 +95,7 @@ class Watch:
             while copy.copy.extent().offset > self._since:
                 news = await asyncio.to_thread(copy.copy.news, self._since)
                 if news.misses_some and not self._is_told_all:
-                    # Some deleted rows are no longer known.
+                    # The copy does not know some deleted rows any more.
                     self._since, self._is_told_all = 0, True
                     await self._say(send, told(b"restart", 0, self._as_of(copy)))
                     continue
@@ -110,7 +111,7 @@ class Watch:
 
     async def _say(self, send: Send, words: bytes) -> None:
         self._quiet_s = 0.0
-        # A client that does not read holds up only itself: the server waits here.
+        # A client that does not read holds up only its own watch: the server waits here.
         await send({"type": "http.response.body", "body": words, "more_body": True})
 
     @staticmethod

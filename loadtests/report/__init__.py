@@ -1,1 +1,1 @@
-"""Draws a rating as one page that needs nothing else: words, tables, and plots as inline SVG."""
+"""Draws a rating as one self-contained page: text, tables, and plots as inline SVG."""

@@ -8,7 +8,7 @@ _STYLE = Path(__file__).with_name("sheet.css")
 
 
 def page_of(title: str, main: str) -> str:
-    """A page that opens without anything else."""
+    """Return a self-contained page."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -18,7 +18,7 @@ def page_of(title: str, main: str) -> str:
 
 
 def cards(shown: Iterable[tuple[str, str, str]], *, is_bad: bool = False) -> str:
-    """Name, value and words of each; the first stands out, in red where it `is_bad`."""
+    """Return cards with name, value and note; the first is highlighted, in red if `is_bad`."""
     each = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><small>{escape(words)}</small></div>"
         for name, value, words in shown
@@ -39,7 +39,7 @@ def section(title: str, said: str, body: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[str]) -> str:
-    """`rows` as HTML."""
+    """Return a table; `rows` are HTML."""
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
     return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
 

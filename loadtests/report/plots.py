@@ -13,9 +13,9 @@ _WIDTH, _HEIGHT = 680, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 24, 20, 56
 _X_END, _Y_END = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
 _TICKS = 5
-# Percentiles are as far apart as their nines are.
+# Ticks of a percentile axis, which is linear in the number of nines.
 _NINES = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99)
-# A letter at the size of the labels is this wide.
+# The width of a letter in a label.
 _LETTER = 6.6
 
 
@@ -29,19 +29,19 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`look` is its class: due, service, age, offered, got, law, met, broken, invalid."""
+    """A line of a plot; `look` is its class: due, service, age, offered, got, law, met, broken."""
 
     label: str
     points: Sequence[Point]
     look: str
     is_dotted: bool = False
-    # Points by themselves, which nothing joins.
+    # Draw separate points instead of a line.
     is_scattered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A straight line across, at a value of one axis, with its name beside it."""
+    """A straight line at a value of one axis, with a label."""
 
     label: str
     value: float
@@ -58,7 +58,7 @@ def chart(
     marks: Sequence[Mark] = (),
     band: Sequence[tuple[float, float, float]] = (),
 ) -> str:
-    """One plot. `band`: the range of a value at each x."""
+    """Return one plot as SVG. `band`: the range of a value at each x."""
     xs = [px for line in lines for px, _ in line.points] + [row[0] for row in band]
     ys = [py for line in lines for _, py in line.points] + [v for row in band for v in row[1:]]
     xs += [mark.value for mark in marks if mark.axis == "x"]
@@ -105,7 +105,7 @@ def _mark(mark: Mark, at_x: Callable[[float], float], at_y: Callable[[float], fl
         across = _straight(mark.look, _LEFT, _X_END, at, at)
         return across + _text(_LEFT + 6, at - 6, mark.label, "start", look=look)
     at = at_x(mark.value)
-    # Its name on the side where there is room for it.
+    # The label goes to the side that has room for it.
     fits = at + 6 + _LETTER * len(mark.label) < _X_END
     beside, anchor = (at + 6, "start") if fits else (at - 6, "end")
     return _straight(mark.look, at, at, _TOP, _Y_END) + _text(
@@ -149,7 +149,7 @@ def _placer(scale: Scale, low: float, high: float, ends: Point) -> Callable[[flo
 
 
 def nines(percentile: float) -> float:
-    """How many nines a percentile has."""
+    """Return the number of nines of a percentile."""
     return -math.log10(max(1e-9, 1 - percentile / 100))
 
 
@@ -182,7 +182,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 
 def nice_step(about: float) -> float:
-    """1, 2 or 5 times a power of ten, at least as large."""
+    """Return the smallest of 1, 2 or 5 times a power of ten that is at least `about`."""
     if about <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(about))
@@ -190,7 +190,7 @@ def nice_step(about: float) -> float:
 
 
 def number(value: float) -> str:
-    """As short as it can be read: 1.5k, 300k, 2M, 0.5."""
+    """Return a short form of a number: 1.5k, 300k, 2M, 0.5."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if abs(value) >= size:
             return f"{value / size:.4g}{unit}"

@@ -11,21 +11,21 @@ from shared.scale.throughput import BEYOND_MAX
 
 _WORDS = {
     "gateway": "Gateway: POST to acknowledgement",
-    "delivery": "Delivery: events that keep coming as fast as they are taken",
+    "delivery": "Delivery: the rate that destinations keep up with",
     "whole": "The whole way: POST to destination",
 }
 _PROMISES = {
     "p99_ms": "99 of 100 requests answered within {:g} ms of when they were due",
     "error_share": "at most {:.2%} of requests failed",
     "age_p95_ms": "95 of 100 events at the destination within {:g} ms of when they were due",
-    "backlog_share": "what waits grows by at most {:.1%} of the rate",
+    "backlog_share": "backlog growth of at most {:.1%} of the rate",
 }
 _WORD_OF_STEP = {
     "met": "met",
     "broken": "broken",
     "invalid": "invalid: the generator was the limit",
 }
-# The figure that decides a rating: its name, its axis, its objective and that one's unit.
+# The figure that decides a rating: its name, its axis, its objective and the objective's unit.
 _DECIDES: dict[str, tuple[str, Scale, str, str]] = {
     "gateway": ("p99 from due time to answer, ms", "log", "p99_ms", "ms"),
     "whole": ("p95 from due time to destination, ms", "log", "age_p95_ms", "ms"),
@@ -36,7 +36,7 @@ _SAME = ("what", "batch", "bytes", "slo")
 
 
 def sheet(rating: dict[str, Any], others: Iterable[dict[str, Any]] = ()) -> str:
-    """The page. `others`: ratings of the same machine with other counts of workers, if any."""
+    """Return the page. `others`: ratings of the same machine with other numbers of workers."""
     title = f"{_WORDS[rating['what']]}, {_named(rating['machine'])}"
     main = "".join(
         [
@@ -76,9 +76,9 @@ def _figures(rating: dict[str, Any]) -> str:
     shown = [
         ("rated", f"{rating['rated']:,.0f}", "events/s with every promise kept"),
         (
-            "first that was not",
+            "lowest rate that failed",
             f"{not_at:,.0f}" if not_at else "none tried",
-            "events/s: the rating lies between",
+            "events/s: the true rating lies below",
         ),
         ("saturated", f"{rating['saturated']:,.0f}", "events/s acknowledged at most"),
     ]
@@ -113,7 +113,7 @@ def _load_plot(rating: dict[str, Any]) -> str:
     if rating["rated"]:
         marks.append(Mark("rated", rating["rated"], "x", "rated"))
     drawn = chart(
-        "what was promised, over offered load",
+        "promised figure over offered load",
         lines,
         x=Axis("offered, events/s", low=0.0),
         y=Axis(label, scale),
@@ -121,7 +121,7 @@ def _load_plot(rating: dict[str, Any]) -> str:
     )
     return section(
         "The promise at each offered rate",
-        "Each dot is a step of the search. The rate was offered whatever was answered.",
+        "Each dot is a step of the search. The offered rate did not depend on the answers.",
         drawn,
     )
 
@@ -146,7 +146,7 @@ def _percentile_plot(rating: dict[str, Any]) -> str:
     most = 100 * (1 - 10 / max(11, step["sent"]))
     tables = [
         (step["due_ms"], "answered, from the moment it was due", "due"),
-        (step["service_ms"], "answered, from when it was sent, as a closed loop counts", "service"),
+        (step["service_ms"], "answered, from when it was sent, as in a closed loop", "service"),
     ]
     if ends := step.get("ends"):
         tables.append((ends["age_ms"], "at the destination, from the moment it was due", "age"))
@@ -174,7 +174,7 @@ def _percentiles(table: dict[str, float], most: float) -> list[tuple[float, floa
 
 def _time_plot(rating: dict[str, Any]) -> str:
     step = _shown_step(rating)
-    # A second in which the step begins or ends has no rate.
+    # Seconds in which the step begins or ends are incomplete.
     seconds = [] if step is None else step["seconds"][1:-2]
     if step is None or len(seconds) < 2:  # noqa: PLR2004 - a line has two ends
         return ""
@@ -223,7 +223,7 @@ def _law_plot(rating: dict[str, Any], others: Iterable[dict[str, Any]]) -> str:
     drawn = chart(
         "scalability",
         [
-            Line("fitted law, and where it lies in 95 of 100 cases", curve, "law"),
+            Line("fitted law, with 95 % confidence", curve, "law"),
             Line("rated", [(float(n), rate) for n, rate in points], "met", is_scattered=True),
         ],
         x=Axis("gateway workers", low=0.0),
@@ -241,11 +241,11 @@ def _law_plot(rating: dict[str, Any], others: Iterable[dict[str, Any]]) -> str:
 
 
 def _evenly() -> Any:
-    """Numbers that are the same for each page: a report that is drawn again looks the same."""
+    """Return a repeatable roll, so that a report looks the same each time it is drawn."""
     state = [0.5]
 
     def roll() -> float:
-        # The golden ratio's multiples lie as evenly as numbers can.
+        # Multiples of the golden ratio are spread as evenly as possible.
         state[0] = (state[0] + 0.618_033_988_749_895) % 1.0
         return state[0]
 
@@ -275,12 +275,12 @@ def _step_table(steps: Sequence[dict[str, Any]]) -> str:
         if step["reasons"]:
             why = escape("; ".join(step["reasons"]))
             rows.append(f'<tr class="why"><td></td><td colspan="{len(heads) - 1}">{why}</td></tr>')
-    return section("Every step", "In the order in which they were run.", table(heads, rows))
+    return section("Every step", "In the order of the search.", table(heads, rows))
 
 
 def _machine(rating: dict[str, Any]) -> str:
     generator, processes = rating["generator"], rating["generator"]["processes"]
-    where = "the machine that was rated" if rating["shared"] else "another than was rated"
+    where = "the rated machine" if rating["shared"] else "another machine"
     rows = {
         "rated": _named(rating["machine"]),
         "generator": f"{where}; {processes} process{'' if processes == 1 else 'es'} of Locust",
@@ -289,7 +289,7 @@ def _machine(rating: dict[str, Any]) -> str:
         "kernel": generator["kernel"],
         "Python": generator["python"],
         "load average before": f"{generator['load_average']:g}",
-        "taken by the host": f"{generator['cores_stolen']:g} cores, on the average",
+        "taken by the host": f"{generator['cores_stolen']:g} cores, on average",
         "date": rating["at"],
         "commit": rating["commit"],
     }
@@ -305,10 +305,10 @@ def _s(count: int) -> str:
 
 
 def _shown_step(rating: dict[str, Any]) -> dict[str, Any] | None:
-    """The last step that was met nearest to the rating: the one that confirmed it, if one did."""
+    """Return the last met step nearest to the rating: the one that confirmed it, if any."""
     steps = rating["steps"]
     met = [step for step in steps if step["verdict"] == "met"] or steps[-1:]
-    # The last of several that are equally near.
+    # Reversed, so that the last of equally near steps wins.
     return min(
         reversed(met), key=lambda step: abs(step["events_per_s"] - rating["rated"]), default=None
     )

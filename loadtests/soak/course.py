@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from shared.config.destination import Latency
 
-# A day is over within the minutes in which a process settles, so that these have its peak.
+# A day is as short as the time in which a process settles, so that this time has a peak.
 _DAY_S = 300.0
 # A day's lowest and highest rate, as multiples of the mean.
 _NIGHT, _NOON = 0.4, 1.6
@@ -24,7 +24,7 @@ class Course:
 
     @property
     def plan(self) -> str:
-        """Whole days, each as long as the others; of the rate on the average."""
+        """Whole days of equal length, with `rate` as their average."""
         days = max(1, round(self.duration_s / _DAY_S))
         day = f"diurnal:{_NIGHT * self.rate:g}-{_NOON * self.rate:g}:{self.duration_s / days:g}s"
         return ",".join([day] * days)

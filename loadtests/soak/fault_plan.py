@@ -1,13 +1,14 @@
-"""Draws the faults of a soak from its seed: one in each slot of time, every kind as often.
+"""Draws the faults of a soak from its seed: one per time slot, every kind equally often.
 
-The same seed makes the same plan again.
+The same seed makes the same plan.
 """
 
 import random
 from dataclasses import dataclass
 
-# Each fault, with its shortest and longest time. A worker is replaced at once; the others stay
-# down, frozen or slow for that time. Kafka's own patience with a frozen broker is 9 s.
+# Each fault, with its shortest and longest duration. A worker is replaced at once; the others stay
+# down, frozen or slow that long. Kafka fences a broker that is frozen for longer than its session
+# timeout: 9 s by default, 3 s in the embedded stack.
 _LASTS_S = {
     "kill gateway": (0.5, 3.0),
     "kill delivery": (0.5, 5.0),
@@ -22,7 +23,7 @@ _LASTS_S = {
     "slow destination": (5.0, 15.0),
 }
 KINDS = tuple(_LASTS_S)
-# Without faults: the beginning shows the normal state, and at the end everything settles.
+# Time without faults: the beginning shows the normal state, and at the end everything settles.
 QUIET_S = 30.0
 
 
@@ -39,12 +40,12 @@ def fault_plan(seed: int, *, duration_s: float, every_s: float) -> tuple[Planned
     count = int((duration_s - 2 * QUIET_S) / every_s)
     kinds: list[str] = []
     while len(kinds) < count:
-        # All of them before any comes again: of twenty faults each kind is there.
+        # Each kind comes once before any comes again, so twenty faults include every kind.
         kinds += dice.sample(KINDS, len(KINDS))
     faults = []
     for index, kind in enumerate(kinds[:count]):
         for_s = round(min(dice.uniform(*_LASTS_S[kind]), every_s / 3), 1)
-        # In the first half of its slot, so that the rest is time to get well again.
+        # In the first half of its slot, so that the other half is time to recover.
         at_s = QUIET_S + every_s * (index + dice.random() / 2)
         faults.append(PlannedFault(round(at_s, 1), kind, for_s))
     return tuple(faults)

@@ -1,4 +1,4 @@
-"""Weighs processes over time, and says of each whether it has grown since its first minutes."""
+"""Records the memory of processes, and reports which have grown since their first minutes."""
 
 import re
 import threading
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-# A process's memory grows this long, until it has done all of its kinds of work once.
+# A process's memory may grow for this long, until it has done all its kinds of work once.
 SETTLED_S = 300.0
 GROWTH_MAX = 0.10
-# A reading a minute is as good for an hour, and many lines need no more points than that.
+# Seconds between two readings.
 _EVERY_S = 5.0
 # Part of the command line of Spark's Python workers and their daemons.
 _WORKER = "daemon"
 
-# By name, the process that was started, and all of its descendants.
+# By name: the numbers of the started process and all its descendants.
 Families = Callable[[], Mapping[str, Sequence[int]]]
 
 
 @dataclass
 class ProcessMemory:
-    """One process: seconds since the soak began, and MB that were resident."""
+    """One process; its points are seconds since the soak began, and resident MB."""
 
     name: str
     pid: int
@@ -33,12 +33,12 @@ class ProcessMemory:
 
     @property
     def first_mb(self) -> float:
-        """The most in its first minutes."""
+        """The most memory in its first minutes."""
         return max(mb for at_s, mb in self.points if at_s - self.points[0][0] <= SETTLED_S)
 
     @property
     def later_mb(self) -> float | None:
-        """The most after its first minutes; None for one that ended earlier."""
+        """The most memory after its first minutes; None if the process ended earlier."""
         later = [mb for at_s, mb in self.points if at_s - self.points[0][0] > SETTLED_S]
         return max(later, default=None)
 
@@ -48,7 +48,7 @@ class ProcessMemory:
 
     @property
     def told(self) -> dict[str, Any]:
-        """As the soak's file has it."""
+        """The process's entry in the soak's file."""
         return {
             "name": self.name,
             "pid": self.pid,
@@ -62,7 +62,7 @@ class ProcessMemory:
 
 
 class Scale:
-    """Weighs all processes now and then, in a thread of its own."""
+    """Records the memory of all processes every few seconds, in a separate thread."""
 
     def __init__(self, families: Families, now_s: Callable[[], float]) -> None:
         self._families, self._now_s = families, now_s
@@ -103,7 +103,7 @@ def _resident_mb(pid: int) -> float:
 
 
 def _role(name: str, pid: int) -> str:
-    """Return the role of a process within its service; Kafka is nothing but Java."""
+    """Return the role of a process within its service; empty for Kafka, which is only Java."""
     process = Path(f"/proc/{pid}")
     try:
         program, command = (process / "exe").resolve().name, (process / "cmdline").read_text()

@@ -1,4 +1,4 @@
-"""Writes the page of a soak: offered events and their outcome, lag, memory, faults."""
+"""Writes the page of a soak: offered events and their outcomes, lag, memory, faults."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from loadtests.report.parts import cards, careful, facts, page_of, section, tabl
 from loadtests.report.plots import Axis, Line, Mark, Point, chart
 from loadtests.soak.memory import GROWTH_MAX, SETTLED_S
 
-# More points than that a line of this width does not show.
+# A line of this width cannot show more points.
 _POINTS_MAX = 240
-# Its colour by the service; the first that fits.
+# The class of a line, which gives its colour: the first that its name starts with.
 _LOOKS = ("gateway", "delivery", "retrier", "observe", "broker", "sample")
 
 
@@ -20,7 +20,7 @@ def soak_page(found: dict[str, Any]) -> str:
     done = [fault for fault in found["faults"] if fault["proof"]]
     title = f"Soak: {_minutes(course['duration_s'])}, {len(done)} faults"
     text = (
-        f"{course['rate']:,.0f} events/s on the average, in requests of {course['batch']},"
+        f"{course['rate']:,.0f} events/s on average, in requests of {course['batch']},"
         f" {course['event_bytes']:,} bytes each; {course['latency']}; days of"
         f" {course['plan'].split(':')[-1]}; seed {course['seed']}; {generator['date'][:10]}, commit"
         f" {generator['commit']}"
@@ -51,8 +51,8 @@ def _cards(found: dict[str, Any], done: Sequence[dict[str, Any]]) -> str:
     ages = ends["age_ms"]
     shown = [
         ("unaccounted", f"{ends['unaccounted']:,}", f"of {ends['acked']:,} acknowledged"),
-        ("offered", f"{step['offered'] * batch:,}", f"events; {step['unsent']:,} found no room"),
-        ("acknowledged", f"{ends['acked']:,}", f"{step['failed']:,} requests had no 200"),
+        ("offered", f"{step['offered'] * batch:,}", f"events; {step['unsent']:,} not sent"),
+        ("acknowledged", f"{ends['acked']:,}", f"{step['failed']:,} requests failed"),
         (
             "delivered",
             f"{ends['delivered']:,}",
@@ -75,7 +75,7 @@ def _cards(found: dict[str, Any], done: Sequence[dict[str, Any]]) -> str:
 
 def _rates(found: dict[str, Any], done: Sequence[dict[str, Any]]) -> str:
     batch = found["course"]["batch"]
-    # The last second is not a whole one.
+    # The last second is incomplete.
     seconds = found["step"]["seconds"][:-1]
     last = seconds[-1][0] if seconds else 0
     lines = [
@@ -96,7 +96,7 @@ def _lag(found: dict[str, Any], done: Sequence[dict[str, Any]]) -> str:
         Line("p50", _thinned([(row[0], max(1.0, row[1])) for row in rows]), "got"),
         Line("p99", _thinned([(row[0], max(1.0, row[2])) for row in rows], most=True), "service"),
     ]
-    return _over_time("Lag, by when events were due", lines, "ms", found, done, is_log=True)
+    return _over_time("Lag, by events' due time", lines, "ms", found, done, is_log=True)
 
 
 def _waiting(found: dict[str, Any], done: Sequence[dict[str, Any]]) -> str:
@@ -106,8 +106,8 @@ def _waiting(found: dict[str, Any], done: Sequence[dict[str, Any]]) -> str:
     for second in range(max([*acked, *came], default=0) + 1):
         waiting += acked.get(second, 0) - came.get(second, 0)
         points.append((float(second), float(max(0, waiting))))
-    lines = [Line("acknowledged and not yet there", _thinned(points, most=True), "age")]
-    return _over_time("What waits", lines, "events", found, done)
+    lines = [Line("acknowledged, not yet delivered", _thinned(points, most=True), "age")]
+    return _over_time("Backlog", lines, "events", found, done)
 
 
 def _memory(found: dict[str, Any], done: Sequence[dict[str, Any]]) -> str:
@@ -159,13 +159,13 @@ def _last(lines: Sequence[Line]) -> float:
 
 
 def _filled(points: Sequence[Point]) -> list[Point]:
-    """With a 0 for each second of which there is nothing."""
+    """Return the points with a 0 for each second that has none."""
     there = dict(points)
     return [(float(at), there.get(at, 0)) for at in range(round(max(there, default=-1)) + 1)]
 
 
 def _thinned(points: Sequence[Point], *, most: bool = False) -> list[Point]:
-    """Return at most this many points, each the mean of its group, or the `most` of them."""
+    """Return fewer points, each the mean of its group, or with `most` the group's maximum."""
     size = -(-len(points) // _POINTS_MAX) or 1
     thin = []
     for first in range(0, len(points), size):
@@ -193,8 +193,8 @@ def _weights(memory: Sequence[dict[str, Any]]) -> str:
         cells = [f"{name}, {len(some)} of them", "too young", f"{lived_s / 60:.1f}"]
         rows.append(_row([*cells, f"{most_mb:,.0f}", "", ""], ""))
     text = (
-        f"The most in its first {SETTLED_S / 60:.0f} minutes, and the most after them. Processes"
-        " that ended before are too young to tell: shown are their longest life and most memory."
+        f"The maximum in the first {SETTLED_S / 60:.0f} minutes, and after them. Processes that"
+        " ended earlier are too young to judge: the table has their longest time and most memory."
     )
     heads = ["process", "", "minutes", "first MB", "later MB", "growth"]
     return section("Memory of each process", text, table(heads, rows))
@@ -216,11 +216,11 @@ def _faults(faults: Sequence[dict[str, Any]]) -> str:
             f"{fault['at_s']:,.0f}",
             f"{fault['for_s']:g}",
             "not survived" if is_done and well is None else "" if well is None else f"{well:.1f}",
-            fault["proof"] or "could not be done",
+            fault["proof"] or "not possible",
         ]
         rows.append(_row(cells, ""))
     heads = ["", "fault", "at s", "for s", "well after s", "proof"]
-    text = "By their numbers in the plots. Well: all processes run and say that they are ready."
+    text = "With their numbers in the plots. Well: all processes run and report they are ready."
     return section("Every fault", text, table(heads, rows))
 
 
@@ -233,7 +233,7 @@ def _where(found: dict[str, Any]) -> str:
         "kernel": generator["kernel"],
         "Python": generator["python"],
         "load average before": f"{generator['load_average']:g}",
-        "taken by the host": f"{generator['cores_stolen']:g} cores, on the average",
+        "taken by the host": f"{generator['cores_stolen']:g} cores, on average",
         "the generator was late by": f"p50 {step['late_ms']['p50']:.1f},"
         f" p99 {step['late_ms']['p99']:.1f} ms",
         "answers": ", ".join(f"{count:,} x {what}" for what, count in step["answers"].items()),

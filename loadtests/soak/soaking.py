@@ -1,6 +1,6 @@
-"""Runs a soak: days of traffic one after the other, faults by plan, every id followed, all weighed.
+"""Runs a soak: days of traffic with planned faults; follows every id and each process's memory.
 
-The runner of the Hifi causes the faults (`Patient`); the sink itself slows the destination.
+The runner of the Hifi causes the faults (`Patient`); the sink slows itself.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from loadtests.soak.memory import Scale
 
 _SLOW_S = 3.0
 _SLOW = "slow destination"
-# All is well again within so long, or a fault was not survived: two Spark drivers on busy cores.
+# A fault is survived if all is well again in this time: enough for two Spark drivers on busy cores.
 _WELL_S = 120.0
 _LOOK_S = 0.5
-# A breaker that is open at the end parks for half a minute, twice.
+# A breaker that is open at the end parks events for half a minute, twice.
 _STANDSTILL_S = 150.0
 
 _CUTS = (0.5, 0.99)
@@ -33,19 +33,19 @@ Undo = Callable[[], None]
 
 
 class NotNowError(Exception):
-    """A fault that could not be done at this moment."""
+    """The fault is not possible at this moment."""
 
 
 class Patient(Protocol):
-    """A Hifi that may be hurt."""
+    """A Hifi whose processes may be hurt."""
 
     @property
     def gateway(self) -> str:
-        """Its address."""
+        """The gateway's address."""
 
     @property
     def kafka(self) -> str:
-        """Its Kafka's."""
+        """Kafka's address."""
 
     def hurt(self, kind: str) -> tuple[str, Undo]:
         """Cause the fault; return the proof that it happened, and the function that ends it."""
@@ -86,7 +86,7 @@ def soak(course: Course, patient: Patient, say: Say) -> dict[str, Any]:
         ):
             faults = _hurt(course, patient, sink, begun_s=begun_s, running=running, say=say)
             step = running.result()
-            say("all is sent; waiting for the last of it ...")
+            say("all events are sent; waiting for the last deliveries ...")
             ends = asyncio.run(reconcile(step, sink, patient.kafka, standstill_s=_STANDSTILL_S))
         ages_ms = sink.figures(step["run"])["ages_ms"]
     generator["cores_stolen"] = round(machine.cores_stolen(), 2)
@@ -122,11 +122,11 @@ def wrong(found: Mapping[str, Any], ends: Ends) -> list[str]:
         if fault["proof"] and fault["well_after_s"] is None
     ]
     if found["faults"] and not any(fault["proof"] for fault in found["faults"]):
-        failures.append("no fault could be done")
-    failures += [f"nobody asked for it: {death}" for death in found["deaths"]]
+        failures.append("no fault was possible")
+    failures += [f"unintended: {death}" for death in found["deaths"]]
     failures += [
         f"{one['name']} ({one['pid']}) has grown by {one['growth']:.0%}:"
-        f" {one['first_mb']:.0f} MB at most in its first minutes, {one['later_mb']:.0f} after them"
+        f" at most {one['first_mb']:.0f} MB in its first minutes, {one['later_mb']:.0f} MB later"
         for one in found["memory"]
         if one["has_grown"]
     ]
@@ -142,7 +142,7 @@ def _hurt(
     running: RunningStep,
     say: Say,
 ) -> list[dict[str, Any]]:
-    """Each fault at its time, for its time; and how long it took until all was well again."""
+    """Cause each planned fault, and measure the time until all is well again."""
     done = []
     plan = fault_plan(course.seed, duration_s=course.duration_s, every_s=course.every_s)
     for number, fault in enumerate(plan, start=1):
@@ -154,7 +154,7 @@ def _hurt(
         try:
             proof, undo = _begin(fault, patient, sink)
         except NotNowError as error:
-            say(f"{at_s:6.0f} s  could not: {fault.kind}: {error}")
+            say(f"{at_s:6.0f} s  not possible: {fault.kind}: {error}")
             done.append({**asdict(fault), "at_s": at_s, "proof": "", "well_after_s": None})
             continue
         time.sleep(fault.for_s)

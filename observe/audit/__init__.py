@@ -1,1 +1,1 @@
-"""The audit: the outcome of every acknowledged event, minute by minute."""
+"""The audit: checks the outcome of every acknowledged event, minute by minute."""

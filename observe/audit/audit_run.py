@@ -1,7 +1,7 @@
-"""Runs the audit once: reads, judges, names lost events, makes statements, remembers.
+"""Runs the audit once: reads, judges, names lost events, publishes statements, remembers.
 
-The order makes the arithmetic exact: lanes' positions first, then the evidence, then the log.
-So the outcome of every event that a lane had passed is among the records that the run reads.
+The order of reading makes the arithmetic exact: lanes' positions first, then the evidence, then the
+log. So the run reads the outcome of every event that a lane had passed.
 """
 
 import asyncio
@@ -35,26 +35,26 @@ from shared.retry.schedule import RetrySchedule
 
 log = structlog.get_logger()
 
-# A destination's minute; a minute of None collects implausible times.
+# A destination and a minute; None is for events with implausible times.
 BooksKey = tuple[str, int | None]
 # Takes a Kafka partition, an offset and the consecutive ids from that offset on.
 Hear = Callable[[KafkaPartition, int, Sequence[str]], object]
 _TIERS = retry_topics(tier.name for tier in RetrySchedule().tiers)
-# At most this many events are read from before the ledger began, and this many in one run.
-# Both include events that pipelines and restores write.
+# The most events to look up from before the ledger began, and in one run. Both include events that
+# pipelines and restores write.
 _BACK_MAX = 100_000
 _LOOK_UP_MAX = 200_000
-# Minutes are stated with all of their ids in memory, at 200 bytes each for a moment. One run
-# states at most this many events, or a single minute that has more.
+# A statement needs all ids of its minute in memory for a moment, 200 bytes each. One run covers at
+# most this many events, or a single larger minute.
 _STATED_EVENTS_MAX = 2_000_000
-# The ids listed for one minute, as many as anybody will read, and for all minutes together (250
-# bytes each). The count is always complete.
+# The most lost ids to list for one minute, and for all minutes together (250 bytes each). Counts
+# are always complete.
 MISSING_MAX = 1_000
 _LISTED_MAX = 100_000
 
 
 def nobody_hears(_where: KafkaPartition, _first: int, _ids: Sequence[str]) -> None:
-    """Where there is no index."""
+    """Ignore the ids; used where there is no index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ class AuditOutcome:
     minutes: Minutes
     changed: tuple[MinuteBooks, ...]
     problem: str = ""
-    # Minutes were left for the next run.
+    # Whether minutes were left for the next run.
     is_behind: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class Audit:
-    """One run after the other over the same memory."""
+    """Runs over the same memory."""
 
     job: AuditReads
     kafka: AuditKafka
@@ -79,14 +79,14 @@ class Audit:
     publish: Publish
     rules: Rules
     now_ms: Callable[[], int]
-    # Hears of events that only the log names.
+    # Gets the events that only the log names.
     hear: Hear = nobody_hears
     _logs: deque[tuple[int, Ranges]] = field(default_factory=deque)
     _missing: dict[BooksKey, tuple[Missing, ...]] = field(default_factory=dict)
     # The losses that `_missing` lists.
     _listed: dict[BooksKey, tuple[LostSpan, ...]] = field(default_factory=dict)
     _shown: dict[BooksKey, MinuteBooks] = field(default_factory=dict)
-    # Minutes with ids that no source names any more, and the number of events they had then.
+    # Minutes with ids that no source names any more, with their number of events at that time.
     _nameless: dict[Key, int] = field(default_factory=dict)
 
     async def run(
@@ -120,7 +120,7 @@ class Audit:
         stated, left = self._stated_now(stating.to_name(world))
         named, misplaced = await naming.of_minutes(stated)
         if misplaced:
-            # Some of the events are others, and may be of other minutes.
+            # The log has other events there, perhaps of other minutes.
             stated, left = self._stated_now({*stated, *stating.to_name(world)})
             named, _ = await naming.of_minutes(stated)
         for key in stated:
@@ -155,7 +155,7 @@ class Audit:
         ]  # fmt: skip
 
     def _forget(self, before_ms: int) -> None:
-        """Forget notes about minutes that are closed and take no more events."""
+        """Drop notes about minutes that are closed and get no more events."""
         memory = self.memory
         noted: dict[Key, Any]
         for noted in (memory.stated, self._nameless):
@@ -170,7 +170,7 @@ class Audit:
     async def _ranges(
         self, retrier: Position
     ) -> tuple[dict[str, dict[KafkaPartition, tuple[int, int]]], str]:
-        """The new ranges by kind, and why some of them can no longer be read."""
+        """Return the new ranges by kind, and why some of them can no longer be read."""
         ranges: dict[str, dict[KafkaPartition, tuple[int, int]]] = {}
         problem = ""
         for kind, topics in (
@@ -196,9 +196,9 @@ class Audit:
     async def _look_up(
         self, world: World
     ) -> tuple[World, list[LoggedRun], dict[KafkaPartition, Offsets]]:
-        """Ask the log for events that the ledger does not name, and for those that seem lost.
+        """Look up in the log the events that the ledger does not name, and those that seem lost.
 
-        The returned world knows the time of that look; after a start it has none at first.
+        The returned world has the time of that lookup, which is 0 right after a start.
         """
         books = self.memory.books
         self._logs.append((world.now_ms, world.log))
@@ -234,7 +234,7 @@ class Audit:
     def _claim_from_log(
         self, holes: Mapping[KafkaPartition, Offsets], logged: Iterable[LoggedRun]
     ) -> None:
-        """Enter events that only the log knows of; offsets it has nothing at are no events."""
+        """Enter events that only the log has; offsets without a record are no events."""
         for run in logged:
             topic, partition = run.where
             for low, high in holes.get(run.where, Offsets()).within(run.first, run.end):
@@ -250,7 +250,7 @@ class Audit:
             unite(ledger.from_log, {partition: offsets})
 
     def _stated_now(self, to_state: Iterable[Key]) -> tuple[list[Key], frozenset[Key]]:
-        """The minutes whose ids this run reads, oldest first, and those left to the next run."""
+        """Return the minutes whose ids this run reads, and those left for the next run."""
         now: list[Key] = []
         left: set[Key] = set()
         event_count = 0
@@ -270,7 +270,7 @@ class Audit:
         return bool(ledger.only_in_rows(ledger.look(key[1])))
 
     def _to_list(self, news: Iterable[AuditFinding]) -> dict[KafkaPartition, Offsets]:
-        """The offsets of the newly lost events that are listed."""
+        """Return the offsets of the newly lost events to list."""
         offsets: dict[KafkaPartition, Offsets] = {}
         room = _LISTED_MAX - sum(map(len, self._missing.values()))
         for finding in news:
@@ -303,7 +303,7 @@ class Audit:
                 if loss.stage not in _PLACES and self._is_from_log(place):
                     # Rows of the ledger, if there are any, are about another event.
                     ids = []
-                # If an offset was given twice, the earlier event is the one that is gone.
+                # If Kafka gave an offset twice, the earlier event is gone.
                 at = seen[place] if loss.stage in _PLACES and len(ids) > 1 else -1
                 seen[place] += 1
                 event_id = ids[at] if ids else in_log.get(place, "")
@@ -317,7 +317,7 @@ class Audit:
         return offset in ledger.from_log.get(partition, Offsets())
 
     def _show(self, findings: Sequence[AuditFinding], now_ms: int) -> list[MinuteBooks]:
-        """The books with their missing events, and those of closed minutes of the last hour."""
+        """Return the books with their missing events, and recently shown ones of closed minutes."""
         shown = [
             replace(finding.books, missing=self._missing.get(finding.books.key, ()))
             for finding in findings
@@ -332,16 +332,16 @@ class Audit:
 
 
 _NO_LEDGER = Ledger()
-# An event lost at one of these stages may have had its place given to another.
+# For an event lost at one of these stages, another event may have its offset.
 _PLACES = frozenset({Stage.QUEUE, Stage.GATEWAY})
 
 
 def _shared_out(
     unclaimed: Iterable[tuple[KafkaPartition, int, int]], count_max: int
 ) -> tuple[dict[KafkaPartition, Offsets], set[str]]:
-    """The offsets to look at now, and the topics that have some left.
+    """Return the offsets to look up now, and the topics with offsets left.
 
-    Topics with few come first, so that one stream with many holds up no other.
+    Topics with few offsets come first, so that one stream with many delays no other.
     """
     by_topic: dict[str, list[tuple[KafkaPartition, int, int]]] = {}
     for where, low, end in unclaimed:

@@ -1,7 +1,4 @@
-"""Judges the audit's evidence: which minutes are complete, lost, or checked and forgotten.
-
-Evidence goes in, findings come out.
-"""
+"""Judges the audit's evidence: finds complete minutes and losses, and closes checked minutes."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,10 +36,10 @@ from shared.proof.overview import MinuteBooks, MinuteState, OverdueMinutes, Stag
 
 
 class AuditBooks(StoredBooks, forbid_unknown_fields=True):
-    """The known facts, and the findings that follow from them."""
+    """The stored facts, and the judgements that follow from them."""
 
     def to_look_up(self, world: World, rules: Rules) -> dict[KafkaPartition, Offsets]:
-        """Offsets that a lane has passed and left without an outcome; the log may not have them."""
+        """Return offsets without an outcome that a lane has passed; the log may lack them."""
         passed: dict[KafkaPartition, Offsets] = {}
         for one in self._to_judge(world):
             if not one.is_untouched:
@@ -59,10 +56,10 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
         *,
         held: AbstractSet[tuple[str, int]] = frozenset(),
     ) -> list[AuditFinding]:
-        """Judge every open minute of every destination; the log was asked and lacks `absent`.
+        """Judge every open minute of every destination; the log lacks the offsets in `absent`.
 
-        Minutes that are `held` were not compared with the log yet, and are not complete before.
-        Minutes that no lane has reached, and that were reported for an hour, are only counted.
+        Minutes in `held` are not compared with the log yet, so they are not complete. Minutes that
+        their lane has not reached and that were reported for an hour are only counted.
         """
         findings: list[AuditFinding] = []
         suspects: dict[tuple[str, KafkaPartition], dict[Stage, Offsets]] = {}
@@ -90,14 +87,14 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
         return findings
 
     def _to_judge(self, world: World) -> Iterator[ToJudge]:
-        """The open minutes, by destination and oldest first."""
+        """Yield the open minutes, by destination and oldest first."""
         for topic, ledger in self.ledgers.items():
             numbers = Offsets.of((n, n + 1) for n in map(number_of, ledger.times_ms()))
             looked: dict[int, LedgerMinute] = {}
             for destination in world.destinations.get(topic, ()):
                 reached = self._reached(topic, ledger, destination, world)
                 checked = ledger.checked.get(destination, Offsets())
-                # While the lane stands still, no packed minute has to be looked at.
+                # While the lane has not reached any packed minute, these need no look.
                 is_still = all(low >= reached[where] for where, low in ledger.lowest.items())
                 if is_still and ledger.packed:
                     oldest_ms = min(ledger.packed)
@@ -122,7 +119,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
     def _reached(
         self, topic: str, ledger: Ledger, destination: str, world: World
     ) -> dict[int, int]:
-        """Where each Kafka partition begins to have events known only from the log."""
+        """Return for each Kafka partition the offset from which on nothing but the log is known."""
         reached = {}
         for partition, claimed in ledger.claimed.items():
             where = KafkaPartition(topic, partition)
@@ -179,7 +176,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
         return AuditFinding(self._told_apart(books), tuple(losses))
 
     def _gone(self, one: ToJudge, world: World) -> Iterator[LostSpan]:
-        """The offsets that hold other events than the acknowledged ones."""
+        """Yield the offsets at which other events are than the acknowledged ones."""
         minute = one.minute
         for stage, spans in ((Stage.QUEUE, minute.overwritten), (Stage.GATEWAY, minute.misplaced)):
             for partition, first, end in spans:
@@ -189,7 +186,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
                     yield LostSpan(stage, one.topic, partition, low, end)
 
     def _told_apart(self, books: MinuteBooks) -> MinuteBooks:
-        """The books with the counts of events that a pipeline did not pass on."""
+        """Add the counts of events that a pipeline did not pass on to the books."""
         minute_ms = WILD if books.minute_ms is None else books.minute_ms
         counts = self.not_passed.get((books.destination_id, minute_ms))
         return replace(books, not_passed=dict(counts)) if counts else books
@@ -197,7 +194,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
     def _accounts(
         self, one: ToJudge, world: World, rules: Rules
     ) -> Iterator[tuple[KafkaPartition, Account, dict[Stage, Offsets]]]:
-        """The outcomes of a minute's events by Kafka partition, and the certain losses."""
+        """Yield the outcomes of a minute's events by Kafka partition, and the certain losses."""
         for partition, offsets in one.minute.acked.items():
             where = KafkaPartition(one.topic, partition)
             key = (one.destination, where)
@@ -210,7 +207,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
             yield where, account, confirmed(known, account.suspects, rules, now_ms=world.now_ms)
 
     def _ended(self, one: ToJudge) -> tuple[int, int]:
-        """The delivered and dead events of a checked minute, or of its part checked earlier."""
+        """Return the delivered and dead events of a minute, or of its part, checked earlier."""
         nothing = (0, 0)
         if number_of(one.minute_ms) in self.ledgers[one.topic].checked.get(one.destination, ()):
             nothing = (one.minute.count, 0)
@@ -219,7 +216,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
     def of_minute(
         self, topic: str, minute_ms: int, judged: Iterable[MinuteBooks], destinations: Iterable[str]
     ) -> list[MinuteBooks]:
-        """The books judged now, and those of the destinations that it was checked for."""
+        """Return the books judged now, and those of destinations with an earlier check."""
         known = {books.destination_id: books for books in judged}
         ledger = self.ledgers[topic]
         for destination in destinations:
@@ -239,10 +236,10 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
         *,
         held: AbstractSet[tuple[str, int]] = frozenset(),
     ) -> None:
-        """Forget the offsets of minutes with nothing open, and keep their counts.
+        """Drop the offsets of minutes with nothing open, and keep their counts.
 
-        If a minute is open for one destination, it is forgotten for those that it is checked for,
-        but not before it was compared with the log. Minutes that are `held` wait for their
+        If a minute is still open for one destination, its offsets are dropped for those for which
+        it is checked, once it was compared with the log. Minutes in `held` wait for their
         statement.
         """
         old_ms = world.now_ms - CLOSED_KEPT_MS

@@ -1,7 +1,7 @@
 """Reads Kafka records as evidence: claims, outcomes, waiting and dead records.
 
-Evidence is small however many records it comes from, and parts of it add up, so that the parts of
-a big reading can be made side by side.
+Evidence is small, however many records it comes from. Parts of it add up, so that several tasks can
+read at the same time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from shared.proof.receipt import Receipt, receipts_of
 
 
 class Layers(msgspec.Struct, array_like=True):
-    """Offsets, each as often as it was put in: the n-th set has those in at least n + 1 times."""
+    """Offsets with their counts: set n has the offsets that are in at least n + 1 times."""
 
     _sets: list[Offsets] = []
 
@@ -47,7 +47,7 @@ class Layers(msgspec.Struct, array_like=True):
             self._sets.pop()
 
     def forget(self, gone: Offsets) -> None:
-        """Take offsets out, however often they are in."""
+        """Take offsets out completely, however often they are in."""
         kept = [layer.minus(gone) for layer in self._sets]
         self._sets = [layer for layer in kept if len(layer)]
 
@@ -57,7 +57,7 @@ class Layers(msgspec.Struct, array_like=True):
         return self._sets[0] if self._sets else Offsets()
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Intervals that make the same when they are added one by one."""
+        """Yield intervals that give the same content when they are added one by one."""
         for layer in self._sets:
             yield from layer
 
@@ -83,13 +83,13 @@ def add_counts(to: dict[K, dict[str, int]], more: Mapping[K, Mapping[str, int]])
 
 
 def life(outcome: str, redrive_count: int) -> str:
-    """The name in `Evidence.outcomes` of an outcome after `redrive_count` re-drives."""
+    """Return the name in `Evidence.outcomes` of an outcome after `redrive_count` re-drives."""
     return f"{outcome}@{redrive_count}"
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Offsets of one minute that the gateway acknowledged, in the order of the ledger."""
+    """Consecutive offsets of one minute that the gateway acknowledged."""
 
     topic: str
     partition: int
@@ -98,9 +98,9 @@ class Claim:
     end: int
     # The latest moment at which one of them was accepted.
     accepted_at_ms: int
-    # Where in the ledger they stand: its Kafka partition, and the first and last record.
+    # Their place in the ledger: its Kafka partition, and the first and last record.
     ledger: tuple[int, int, int]
-    # A pipeline wrote them, and no gateway acknowledged them.
+    # Whether a pipeline wrote them, so that no gateway acknowledged them.
     is_derived: bool = False
 
 
@@ -109,14 +109,14 @@ class Evidence:
     claims: list[Claim] = field(default_factory=list)
     # By destination, outcome (or `life`) and Kafka partition of the stream.
     outcomes: dict[tuple[str, str, str, int], Offsets] = field(default_factory=dict)
-    # By topic (a tier's, read or passed, or that of dead letters), destination and origin.
+    # By kind (written to a tier, passed in a tier, or in dead letters), destination and origin.
     records: dict[tuple[str, str, str, int], Layers] = field(default_factory=dict)
-    # Events that a pipeline reached and did not pass on, counted by its lane, their minute and
-    # outcome (filtered, and so on). Each counts once: receipts and position are written together.
+    # Events that a pipeline reached but did not pass on, counted by its lane, their minute and
+    # outcome (such as filtered). Each counts once: receipts and position are written together.
     not_passed: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
-    # The number of unreadable records, by the kind that they should be.
+    # The number of unreadable records, by the kind expected in their topic.
     unreadable: dict[str, int] = field(default_factory=dict)
-    # Where in `claims` the newest of each Kafka partition is.
+    # The index in `claims` of the newest claim of each Kafka partition.
     _newest: dict[tuple[str, int], int] = field(default_factory=dict, repr=False, compare=False)
 
     def take_ledger(self, value: bytes, *, partition: int, offset: int) -> None:
@@ -154,14 +154,14 @@ class Evidence:
                 add_counts(self.not_passed, {(receipt.destination_id, minute): {outcome: count}})
 
     def take_record(self, kind: str, headers: Headers) -> None:
-        """Enter a record of a tier or of dead letters by the event that it holds."""
+        """Enter a record of a tier or of dead letters under its event's origin."""
         by_name = dict(headers)
         try:
             destination = by_name[DESTINATION].decode()
             topic = by_name[ORIGIN_TOPIC].decode()
             partition, offset = int(by_name[ORIGIN_PARTITION]), int(by_name[ORIGIN_OFFSET])
         except (ValueError, KeyError):
-            # Somebody else's record, or a malformed one: it proves nothing of any event.
+            # A foreign or malformed record, which proves nothing about any event.
             self._note_unreadable(kind)
             return
         key = (kind, destination, topic, partition)
@@ -180,7 +180,7 @@ class Evidence:
         self.unreadable[kind] = self.unreadable.get(kind, 0) + count
 
     def _claim(self, new: Claim) -> None:
-        """Append, or lengthen the claim before it if the two are one."""
+        """Append a claim, or extend the one before it if they belong together."""
         where = (new.topic, new.partition)
         last = self.claims[self._newest[where]] if where in self._newest else None
         if last is None or (last.minute, last.end, last.ledger[0]) != (

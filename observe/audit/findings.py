@@ -1,4 +1,4 @@
-"""Sums up the findings about one minute at one destination: its books, and its missing events."""
+"""The findings about one minute at one destination: its books, and its missing events."""
 
 import sys
 from collections import Counter
@@ -19,7 +19,7 @@ NEVER = sys.maxsize
 
 
 class LostSpan(NamedTuple):
-    """Lost offsets [first, end) of a Kafka partition: a day of them is as small as one."""
+    """Lost offsets [first, end) of a Kafka partition; a whole day of losses fits into one span."""
 
     stage: Stage
     topic: str
@@ -28,67 +28,67 @@ class LostSpan(NamedTuple):
     end: int
 
     def events(self) -> Iterator[Missing]:
-        """One by one; their ids are not known yet."""
+        """Yield the lost events one by one; their ids are not known yet."""
         for offset in range(self.first, self.end):
             yield Missing("", self.stage, self.topic, self.partition, offset)
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The facts besides the evidence that a judgement needs."""
+    """The facts that a judgement needs besides the evidence."""
 
     # The destinations of each stream's topic; those that began later than the stream are `late`.
     destinations: Mapping[str, Sequence[str]]
-    # Lanes' positions, read before any of the evidence was.
+    # Lanes' positions, read before the evidence.
     positions: Mapping[str, Position]
-    # The first offset and the end of each Kafka partition, read after the evidence was.
+    # The first offset and the end of each Kafka partition, read after the evidence.
     log: Ranges
     now_ms: int
     late: frozenset[str] = frozenset()
     # The topics that pipelines write to.
     derived: AbstractSet[str] = frozenset()
-    # When the log was asked for all events that no ledger names, except in the topics `unasked`.
+    # When all events that no ledger names were looked up in the log, except in topics in `unasked`.
     asked_ms: int = NEVER
     unasked: AbstractSet[str] = frozenset()
     # The destinations that may read events from an archive that the log no longer holds.
     archived: AbstractSet[str] = frozenset()
 
     def log_of(self, destination: str, where: KafkaPartition) -> tuple[int, int]:
-        """The range that a destination may read, with archives if it has them."""
+        """Return the range that a destination may read, with archives if it reads them."""
         log = self.log.get(where, (0, 0))
         if destination not in self.archived:
             return log
         return with_archives(log, self.positions.get(destination, {}).get(where))
 
     def is_over(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
-        """Whether all events of a minute are known: it is over, and the log was asked since."""
+        """Return whether all events of a minute are known: it is over, and was looked up since."""
         due_ms = minute.quiet_since_ms(minute_ms) + rules.check_after_ms
         return self.now_ms >= due_ms and self.is_asked(topic, minute_ms, minute, rules)
 
     def is_asked(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
-        """Whether the log was asked for events that a gateway acknowledged and failed to note."""
+        """Return whether the log was searched for acknowledged events that no ledger names."""
         stored_ms = minute.quiet_since_ms(minute_ms) + rules.ledger_grace_ms
         return self.asked_ms >= stored_ms and topic not in self.unasked
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """The books of a minute of one destination, and its lost offsets."""
+    """The books of one minute at one destination, and its lost offsets."""
 
     books: MinuteBooks
     losses: tuple[LostSpan, ...] = ()
 
 
 class ToJudge(NamedTuple):
-    """An open minute, and a destination that it is not checked for."""
+    """An open minute, and a destination for which it is not checked."""
 
     topic: str
     minute_ms: int
     minute: LedgerMinute
     destination: str
-    # No event of it is known to be passed, to have an outcome, or to be out of the log.
+    # True: no event of it is known to be passed, to have an outcome, or to be deleted from the log.
     is_untouched: bool
-    # The number of minutes for which the same holds: it is the oldest of them.
+    # The number of minutes that this one, the oldest of them, stands for.
     minute_count: int = 1
 
 
@@ -97,7 +97,7 @@ def with_more(known: OverdueMinutes, count: int) -> OverdueMinutes:
 
 
 def is_ended(books: MinuteBooks, old_ms: int) -> bool:
-    """Whether the outcomes of a minute's events at a destination are final."""
+    """Return whether the outcomes of a minute's events at a destination are final."""
     if books.state is MinuteState.CHECKED:
         return not books.waiting
     is_told = books.delivered + books.dead + books.lost_count == books.acked
@@ -106,7 +106,7 @@ def is_ended(books: MinuteBooks, old_ms: int) -> bool:
 
 
 def by_minute(shown: Iterable[MinuteBooks]) -> dict[tuple[str, int], list[MinuteBooks]]:
-    """The books of all destinations, by topic and minute."""
+    """Return the books of all destinations, by topic and minute."""
     books_of: dict[tuple[str, int], list[MinuteBooks]] = {}
     for books in shown:
         minute_ms = WILD if books.minute_ms is None else books.minute_ms
@@ -123,7 +123,7 @@ def books_of(
     *,
     is_asked: bool,
 ) -> MinuteBooks:
-    """The books of a minute, which is never complete before the log was asked for more."""
+    """Return the books of a minute; it is CHECKED only once the log was searched (`is_asked`)."""
     minute = one.minute
     due_ms = minute.quiet_since_ms(one.minute_ms) + rules.check_after_ms
     unsure = sums["queued"] + sums["suspected"]
@@ -135,9 +135,9 @@ def books_of(
     elif unsure:
         state = MinuteState.CANNOT_TELL
         problem = (
-            f"its lane has not come to {sums['queued']:,} of its events"
+            f"its lane has not reached {sums['queued']:,} of its events"
             if sums["queued"]
-            else f"there is no certain word yet of {unsure:,} of its events"
+            else f"the outcomes of {unsure:,} of its events are not certain yet"
         )
     else:
         state = MinuteState.CHECKED if is_asked else MinuteState.UNCHECKED

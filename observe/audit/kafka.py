@@ -1,4 +1,4 @@
-"""Asks Kafka for ends and positions for the audit, and publishes its findings."""
+"""Reads ends and positions from Kafka for the audit, and publishes its findings."""
 
 import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -19,14 +19,14 @@ from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 log = structlog.get_logger()
 
-# Under the 1 MB that a record may have; a memory is seldom larger.
+# Less than the 1 MB that a record may have; a memory is seldom larger.
 _PART_BYTES = 500_000
-# The newest snapshot may be incomplete if its writer died; the one before it then counts.
+# The newest snapshot may be incomplete if its writer died: then the one before it is used.
 _SNAPSHOTS_TRIED = 3
 _PART, _PARTS, _SNAPSHOT = "part", "parts", "snapshot"
-# The audit's writer has the name of the topic of its memory.
+# The audit's writer is named after the topic of its memory.
 _WRITER = AUDIT
-# One transaction: as much as is written well within its 10 s.
+# Records of one transaction, few enough to be written well within its 10 s.
 _TOGETHER_MAX = 1_000
 _PARTS_TOGETHER_MAX = 20
 # The newest record is followed by its commit marker and perhaps markers of aborted transactions.
@@ -35,25 +35,25 @@ _LAST_OFFSETS = 8
 
 @dataclass(frozen=True, slots=True)
 class AuditKafka:
-    """Made by `audit_kafka`."""
+    """Kafka as the audit needs it. Created by `audit_kafka`."""
 
     _reader: KafkaReader
     _write: Write
     _groups: LaneGroups
 
     async def position(self, lane: str) -> Position:
-        """A lane's own position; empty while it is unknown."""
+        """Return a lane's own position; empty while it is unknown."""
         return await self._groups.position(lane) or {}
 
     async def spans(self, topics: Iterable[str]) -> dict[KafkaPartition, tuple[int, int]]:
-        """The first offset and the end of every Kafka partition of those topics that exist.
+        """Return the first offset and the end of every Kafka partition of the existing topics.
 
-        Ends count committed records only, as do Spark's reads up to them.
+        Ends cover only committed records, as do Spark's reads up to them.
         """
         return await self._reader.spans(topics)
 
     async def statements(self, begin: int) -> AsyncIterator[tuple[int, SignedStatement]]:
-        """The statements from an offset on; all of them from 0."""
+        """Yield the statements from an offset on."""
         spans = await self._reader.spans([STATEMENTS])
         ranges = {where: (max(begin, start), end) for where, (start, end) in spans.items()}
         async for record in self._reader.range(ranges).records():
@@ -73,7 +73,7 @@ class AuditKafka:
         )
 
     async def save_memory(self, saved: bytes) -> None:
-        """Write it in parts, one after the other, and wait until Kafka has them."""
+        """Write the memory in parts, one after the other, and wait until Kafka has them."""
         parts = [saved[at : at + _PART_BYTES] for at in range(0, max(len(saved), 1), _PART_BYTES)]
         count, snapshot = b"%d" % len(parts), uuid.uuid4().bytes
         for first in range(0, len(parts), _PARTS_TOGETHER_MAX):
@@ -89,7 +89,7 @@ class AuditKafka:
             )
 
     async def restored(self) -> dict[KafkaPartition, int]:
-        """The offsets from which restores may have put events back, by their own reports."""
+        """Return the offsets from which restores may have put events back, by their reports."""
         restores = await read_restores(self._reader)
         return restores.begins() if restores else {}
 
@@ -112,9 +112,10 @@ class AuditKafka:
 
 
 async def saved_memory(reader: KafkaReader) -> bytes | None:
-    """The newest saved memory that is complete; None if there is none.
+    """Return the newest complete memory; None if there is none.
 
-    Parts stand side by side, and the newest of each stays: so it is found from the end.
+    Its parts are consecutive records, and Kafka keeps the newest of each: so it is found from the
+    end.
     """
     where = KafkaPartition(AUDIT, 0)
     start, end = (await reader.spans([AUDIT])).get(where, (0, 0))
@@ -136,7 +137,7 @@ async def saved_memory(reader: KafkaReader) -> bytes | None:
 async def _last(
     reader: KafkaReader, where: KafkaPartition, start: int, end: int
 ) -> RecordIn | None:
-    """The last record before an offset."""
+    """Return the last record before an offset."""
     while start < end:
         begin = max(start, end - _LAST_OFFSETS)
         if records := await _records(reader, where, begin, end):
@@ -152,17 +153,17 @@ async def _records(
 
 
 def _place(record: RecordIn) -> tuple[int, int, bytes]:
-    """The number of the part, the count of parts, and the snapshot's id."""
+    """Return the number of the part, the count of parts, and the snapshot's id."""
     headers = dict(record.headers)
     return int(headers[_PART]), int(headers[_PARTS]), headers[_SNAPSHOT]
 
 
 @asynccontextmanager
 async def audit_kafka(bootstrap_servers: str) -> AsyncIterator[AuditKafka]:
-    """A reader, a writer, and the lanes' groups, for as long as the block lasts.
+    """Provide a reader, a writer and the lanes' groups for the length of the block.
 
-    From then on no earlier writer can write anything more, not even one that was frozen and comes
-    back. So everything that the chain continues from can be read after this.
+    From its start no earlier writer can write anything, not even one that was frozen and returns.
+    So everything that the chain continues from can be read within the block.
     """
     async with (
         only_writer(bootstrap_servers, _WRITER) as write,

@@ -1,7 +1,7 @@
-"""The minutes of a stream: which offsets the gateway's ledger and the log say that each has.
+"""The minutes of a stream, with their offsets according to the gateway's ledger and the log.
 
-An open minute has its offsets. A closed one keeps them for a day, so that it can be opened again
-for late events and for destinations that are added later.
+A closed minute keeps its offsets for a day, so that it can be opened again for late events and for
+destinations that are added later.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from observe.audit.evidence import Claim, unite
 from shared.event.times import MINUTE_MS
 from shared.proof.intervals import Offsets
 
-# Pipelines and restores may write old events, and those of one minute in parts. Such minutes are
-# kept for a while after they were closed, at most this many of all streams (1 KB each).
+# Pipelines and restores may write old events, and those of one minute at several times. Such
+# minutes are kept for a time after they were closed: this many at most over all streams, 1 KB each.
 _LATE_MAX = 50_000
 
 
@@ -23,32 +23,31 @@ class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The offsets that one event-time minute of a stream has, by Kafka partition."""
 
     acked: dict[int, Offsets] = {}
-    # Offsets [first, end) of a Kafka partition that Kafka gave to two acknowledged events: the
-    # first of the two is gone.
+    # Offsets [first, end) that Kafka gave to two acknowledged events: the first one is gone.
     overwritten: list[tuple[int, int, int]] = []
-    # When the newest of its events was accepted, or it was opened again.
+    # When the newest of its events was accepted, or when it was opened again.
     accepted_at_ms: int = 0
     # The records of the ledger that name its events, by Kafka partition of the ledger.
     ledger: dict[int, Offsets] = {}
     # When a loss was first reported, by destination.
     told: dict[str, int] = {}
-    # By destination for which it, or a part of it, is checked: delivered and dead. No entry means
-    # that all were delivered.
+    # By destination for which it, or a part of it, is checked: delivered and dead. If there is no
+    # entry, all were delivered.
     ended: dict[str, tuple[int, int]] = {}
-    # How many of them pipelines wrote, and no gateway acknowledged.
+    # The number of its events that pipelines wrote, so that no gateway acknowledged them.
     derived: int = 0
-    # Offsets at which the log has another event than the ledger says: the ledger's is gone.
+    # Offsets at which the log has another event than the ledger: the ledger's event is gone.
     misplaced: list[tuple[int, int, int]] = []
-    # How many of its events were found in the log, with the id that the ledger has.
+    # The number of its events that were found in the log with the ledger's id.
     compared: int = 0
-    # Further events of the minute whose offsets are no longer known; and those of them that only
-    # the log names.
+    # The number of further events whose offsets are no longer known; and events that only the log
+    # names.
     unplaced: int = 0
     in_log: dict[int, Offsets] = {}
 
     @property
     def gone(self) -> list[tuple[int, int, int]]:
-        """The offsets that hold other events than the acknowledged ones."""
+        """The offsets at which other events are than the acknowledged ones."""
         return [*self.overwritten, *self.misplaced]
 
     @property
@@ -57,7 +56,7 @@ class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
         return sum(len(offsets) for offsets in self.acked.values()) + gone + self.unplaced
 
     def owed(self, begins: Mapping[int, int]) -> int | None:
-        """The number of its events at or after these offsets; None if that is not known."""
+        """Return the number of its events at or after these offsets; None if unknown."""
         if not any(begins.values()):
             return self.count
         if self.unplaced:
@@ -70,26 +69,26 @@ class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
         )
 
     def quiet_since_ms(self, minute_ms: int) -> int:
-        """When the minute was over and its last event had come."""
+        """Return when the minute was over and its last event had come."""
         over_ms = minute_ms + MINUTE_MS if minute_ms >= 0 else 0
         return max(over_ms, self.accepted_at_ms)
 
 
 class ClosedMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The record of a closed minute: counts, the offsets of its events, and who names them."""
+    """The record of a closed minute: counts, offsets of its events, and records of the ledger."""
 
     acked: int = 0
     # By destination: delivered and dead.
     outcomes: dict[str, tuple[int, int]] = {}
     ledger: dict[int, Offsets] = {}
     derived: int = 0
-    # Those of its events that only the log names.
+    # Its events that only the log names.
     in_log: dict[int, Offsets] = {}
     # When it was closed.
     at_ms: int = 0
     offsets: dict[int, Offsets] = {}
     compared: int = 0
-    # Like `outcomes`, for a part of it: destinations removed before it was checked for them.
+    # As `outcomes`, for destinations that were removed before all of it was checked for them.
     parts: dict[str, tuple[int, int]] = {}
     # The same as in the open minute.
     overwritten: list[tuple[int, int, int]] = []
@@ -107,7 +106,7 @@ def late_ones(
     others: AbstractSet[tuple[str, int]],
     old_ms: int,
 ) -> set[tuple[str, int]]:
-    """Recently closed minutes, besides the others, of which the log may have more events."""
+    """Return recently closed minutes, besides the others, for which the log may get more events."""
     late = [
         key
         for key, one in closed.items()
@@ -124,31 +123,31 @@ class Ledger(Struct, forbid_unknown_fields=True):
 
     minutes: dict[int, LedgerMinute] = {}
     claimed: dict[int, Offsets] = {}
-    # Offsets claimed by the log itself, as the gateway's ledger did not name them.
+    # Offsets that only the log claims, as the gateway's ledger did not name them.
     from_log: dict[int, Offsets] = {}
-    # By destination: the numbers of those minutes that are checked for it, and open for another.
+    # By destination: the numbers of minutes that are checked for it, but open for another.
     checked: dict[str, Offsets] = {}
-    # Old minutes, packed: they are few, except after an outage, and take a tenth of the room.
+    # Old minutes, packed, which takes a tenth of the memory; there are few, except after an outage.
     packed: dict[int, bytes] = {}
-    # By Kafka partition: no offset of a packed minute is lower.
+    # By Kafka partition: a lower bound of the offsets of packed minutes.
     lowest: dict[int, int] = {}
-    # Offsets claimed by rows of the ledger whose ids were not yet compared with the log's.
+    # Offsets claimed by rows of the ledger, whose ids are not yet compared with the log's.
     uncompared: dict[int, Offsets] = {}
 
     def __contains__(self, minute_ms: int) -> bool:
         return minute_ms in self.minutes or minute_ms in self.packed
 
     def times_ms(self) -> list[int]:
-        """The times of all open minutes, in ascending order."""
+        """Return the times of all open minutes, in ascending order."""
         return sorted([*self.minutes, *self.packed])
 
     def look(self, minute_ms: int) -> LedgerMinute:
-        """An open minute, to read in it only."""
+        """Return an open minute for reading only."""
         packed = self.packed.get(minute_ms)
         return self.minutes[minute_ms] if packed is None else _MINUTE.decode(packed)
 
     def unpack(self, minute_ms: int) -> LedgerMinute:
-        """An open minute, to change it."""
+        """Return an open minute that may be changed."""
         if minute_ms in self.packed:
             self.minutes[minute_ms] = _MINUTE.decode(self.packed.pop(minute_ms))
         return self.minutes[minute_ms]
@@ -162,7 +161,7 @@ class Ledger(Struct, forbid_unknown_fields=True):
         self.packed[minute_ms] = msgspec.msgpack.encode(minute)
 
     def enter(self, claim: Claim, *, is_from_log: bool = False) -> Offsets:
-        """Enter one claim; return those of its offsets that were another event's before."""
+        """Enter one claim; return those of its offsets that another event had before."""
         if claim.minute not in self:
             self.minutes[claim.minute] = LedgerMinute()
         minute = self.unpack(claim.minute)
@@ -187,7 +186,7 @@ class Ledger(Struct, forbid_unknown_fields=True):
     def _told_apart(
         self, claim: Claim, minute: LedgerMinute, *, is_from_log: bool
     ) -> tuple[Offsets, Offsets]:
-        """Which of a claim's offsets the minute gets, and which were another event's before."""
+        """Return the claim's offsets that the minute gets, and those that another event had."""
         fresh = Offsets.of([(claim.first, claim.end)])
         claimed = self.claimed.setdefault(claim.partition, Offsets())
         from_log = self.from_log.setdefault(claim.partition, Offsets())
@@ -198,8 +197,8 @@ class Ledger(Struct, forbid_unknown_fields=True):
             return fresh, again.minus(from_log)
         known = again.both(from_log)
         if known:
-            # The earlier entry from the log is the same event, which has its row now; it cannot be
-            # an event of another minute.
+            # The earlier entry from the log is the same event, whose row has come now. If that
+            # entry is in another minute, the log has another event there.
             here = minute.acked.get(claim.partition, Offsets())
             others = known.minus(here)
             minute.misplaced += [(claim.partition, low, high) for low, high in others]
@@ -210,12 +209,12 @@ class Ledger(Struct, forbid_unknown_fields=True):
         return fresh.minus(known), again.minus(known)
 
     def first_claimed(self, partition: int, end: int) -> int:
-        """The lowest claimed offset; the end if none is claimed."""
+        """Return the lowest claimed offset; the end if none is claimed."""
         claimed = self.claimed.get(partition)
         return claimed.start if claimed else end
 
     def only_in_log(self, minute: LedgerMinute) -> dict[int, Offsets]:
-        """Those of its events that no row of the ledger names."""
+        """Return the events of a minute that no row of the ledger names."""
         logged = {
             partition: offsets.both(self.from_log.get(partition, Offsets()))
             for partition, offsets in minute.acked.items()
@@ -224,7 +223,7 @@ class Ledger(Struct, forbid_unknown_fields=True):
         return {partition: offsets for partition, offsets in logged.items() if offsets}
 
     def only_in_rows(self, minute: LedgerMinute) -> dict[int, Offsets]:
-        """Those of its events that were not yet looked up in the log."""
+        """Return the events of a minute that were not yet looked up in the log."""
         uncompared = {
             partition: offsets.both(self.uncompared.get(partition, Offsets()))
             for partition, offsets in minute.acked.items()
@@ -232,14 +231,14 @@ class Ledger(Struct, forbid_unknown_fields=True):
         return {partition: offsets for partition, offsets in uncompared.items() if offsets}
 
     def note_compared(self, minute_ms: int, count: int) -> None:
-        """Note that `count` of a minute's events were compared, and that no more have to be."""
+        """Note that `count` of a minute's events were compared, and none are left to compare."""
         minute = self.unpack(minute_ms)
         minute.compared += count
         for partition, offsets in self.only_in_rows(minute).items():
             self.uncompared[partition] = self.uncompared[partition].minus(offsets)
 
     def uncheck(self, destination: str, minute_ms: int) -> None:
-        """Judge a minute again for one destination, and keep the outcomes that it had."""
+        """Have a minute checked again for one destination, and keep its outcomes so far."""
         number, checked = number_of(minute_ms), self.checked.get(destination, Offsets())
         if number in checked:
             minute = self.unpack(minute_ms)
@@ -247,12 +246,12 @@ class Ledger(Struct, forbid_unknown_fields=True):
             checked.discard(number, number + 1)
 
     def _reopen(self, minute_ms: int) -> None:
-        """Judge a minute again for those that it was checked for, as it may have more events."""
+        """Have a minute checked again for all destinations, as it may have more events."""
         for destination in self.checked:
             self.uncheck(destination, minute_ms)
 
     def _overwrite(self, partition: int, first: int, end: int, *, is_misplaced: bool) -> None:
-        """Note the events that had these offsets before, in the minutes they were of."""
+        """Note the events that had these offsets before, in their minutes."""
         lost = Offsets.of([(first, end)])
         for minute_ms in self.times_ms():
             held = self.look(minute_ms).acked.get(partition, Offsets())
@@ -266,5 +265,5 @@ class Ledger(Struct, forbid_unknown_fields=True):
 
 
 def number_of(minute_ms: int) -> int:
-    """Minutes in a row have numbers in a row; -1 is that of wild times."""
+    """Return the number of a minute since the epoch; implausible times have -1."""
     return minute_ms // MINUTE_MS

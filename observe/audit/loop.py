@@ -1,4 +1,4 @@
-"""Keeps the audit going: starts Spark once, runs at its interval, survives Kafka's failures."""
+"""Runs the audit: starts Spark once, audits at intervals, and survives Kafka's failures."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -35,17 +35,17 @@ log = structlog.get_logger()
 
 # Spark answers in milliseconds, and within seconds while all cores are busy.
 _SPARK_LOOK_S, _SPARK_WITHIN_S = 5.0, 60.0
-# A large memory is saved less often than each minute; a restart reads the records since again.
+# A large memory is not saved every minute; a restart reads the records since the last save again.
 _SAVED_BYTES_PER_S = 1_000_000
-# A run spends its time on planning, not on rows: two plans for a few thousand (docs/tuning.md).
-# It is also one of many in a process that stays.
+# A run spends its time on planning, not on rows: two plans for a few thousand rows
+# (docs/tuning.md). One process does many runs.
 _SESSION = {
-    # Kafka by Spark's newer interface: the older one plans twice, and copies each row twice.
+    # Read Kafka with Spark's newer interface: the older one plans twice and copies each row twice.
     "spark.sql.sources.useV1SourceList": "",
-    # It helps with queries that people write, and costs a look at the stack for each column.
+    # The context helps people who write queries, and costs a stack walk for each column.
     "spark.sql.dataFrameQueryContext.enabled": "false",
-    # Each run reads as a group of its own, so no consumer of the last run is of use again. Spark
-    # keeps them for 5 minutes, with their fetched data: 60 MB of heap in 30 quick runs.
+    # Each run reads with its own consumer group, so consumers of the last run are useless. By
+    # default Spark keeps them and their fetched data for 5 minutes: 60 MB of heap in 30 quick runs.
     "spark.kafka.consumer.cache.timeout": "10s",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "10s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
@@ -55,23 +55,23 @@ _SESSION = {
 
 @dataclass(frozen=True, slots=True)
 class Auditor:
-    """Runs until it is cancelled."""
+    """Audits until it is cancelled."""
 
     _settings: ObserveSettings
     # The audit's status, which the sampler shows.
     _status: AuditStatus
     _configuration: Callable[[], Configuration]
     _health: Health
-    # Hears of events that only the log names.
+    # Gets the events that only the log names.
     _hear: Hear = nobody_hears
 
     async def run(self) -> None:
         with suppress(KafkaUnavailableError):
             async with open_reader(self._settings.bootstrap_servers) as reader:
                 memory = Memory.from_bytes(await saved_memory(reader))
-            # The start is not to blame for minutes that were overdue before it.
+            # Show minutes that were already overdue before this start.
             self._status.overdue = memory.books.overdue
-        # The services that carry events start first; an observer that takes over starts at once.
+        # At the start of Hifi, services that carry events go first; a takeover starts at once.
         rest_s = self._settings.audit_interval_s - (now_ms() - self._status.started_ms) / 1000
         await asyncio.sleep(max(0.0, rest_s))
         held = ExitStack()
@@ -92,7 +92,7 @@ class Auditor:
                     await asyncio.sleep(self._settings.audit_interval_s)
             watching.result()
         finally:
-            # Wait for a starting session too: the lease may come back, and a process has only one.
+            # Also wait for a starting session: the lease may return, and a process has one session.
             await asyncio.wait([starting])
             if watching is not None:
                 watching.cancel()
@@ -102,11 +102,11 @@ class Auditor:
         return asyncio.create_task(asyncio.to_thread(lambda: held.enter_context(self._spark())))
 
     async def _started(self, starting: asyncio.Task[SparkSession]) -> SparkSession | None:
-        """The session; None, after a pause, if a cluster has no room, as lag and console go on."""
+        """Return the session; None, after a pause, if a cluster has no room for it now."""
         try:
             return await asyncio.shield(starting)
         except (SetupError, Py4JError, PySparkException) as error:
-            # A master that does not answer is Java's to say.
+            # With a cluster, even Java errors may only mean that the master does not answer.
             if self._settings.spark_master == "local":
                 raise
             why = str(error).split("\n", 1)[0][:300]
@@ -116,7 +116,7 @@ class Auditor:
             return None
 
     async def _watch(self, spark: SparkSession) -> None:
-        """Check on Spark beside the runs, as one may take long; ends when Spark has ended."""
+        """Check on Spark during the runs, as a run may take long; raise once Spark has ended."""
         pulse = Pulse()
         self._health.must_turn("the audit's Spark", pulse, within_s=_SPARK_WITHIN_S)
         try:
@@ -136,7 +136,7 @@ class Auditor:
         )
 
     async def _audit(self, spark: SparkSession) -> None:
-        """Run the audit repeatedly until an error, after which all of it is set up again."""
+        """Run the audit repeatedly until an error; the caller then sets everything up again."""
         settings = self._settings
         rules = Rules(
             check_after_ms=round(settings.check_after_s * 1000),
@@ -178,10 +178,10 @@ class Auditor:
     def _destinations(
         self,
     ) -> tuple[Mapping[str, Sequence[str]], frozenset[str], frozenset[str]]:
-        """The destinations of each stream, with pipelines and removed streams.
+        """Return the destinations and pipelines of each stream, by topic, with removed streams.
 
-        Also those that began later than their stream, and the topics that pipelines write to.
-        Statements cover acknowledged events even if their stream was removed since.
+        Also return those that began later than their stream, and the topics that pipelines write
+        to. Removed streams are included as statements still cover their acknowledged events.
         """
         configuration = self._configuration()
         destinations = {
@@ -193,7 +193,7 @@ class Auditor:
         return destinations, late, frozenset(map(stream_topic, configuration.derived_streams))
 
     def _archived(self, destinations: Mapping[str, Sequence[str]]) -> frozenset[str]:
-        """The destinations that may read events that Kafka no longer has."""
+        """Return the destinations that may read events that Kafka no longer has."""
         reads = self._configuration().reads_archives
         return frozenset(each for ids in destinations.values() for each in ids if reads(each))
 
@@ -212,7 +212,7 @@ class Auditor:
 def audit_spark(
     folder: Path, cache: Path | None, *, heap_mb: int, cluster: SparkCluster | None = None
 ) -> AbstractContextManager[SparkSession]:
-    """The audit's one session, which lives as long as the process."""
+    """Open the audit's only session, which lives as long as the process."""
     return running_spark(
         SparkSettings(
             name="hifi-audit",

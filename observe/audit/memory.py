@@ -1,4 +1,4 @@
-"""Holds what the audit knows from run to run, as bytes that outlive its process and its machine.
+"""The audit's memory between runs, saved as bytes that outlive its process and its machine.
 
 If the bytes cannot be read, the audit starts again with everything that Kafka still has.
 """
@@ -19,42 +19,42 @@ from shared.proof.statement import Counts, SignedStatement
 
 log = structlog.get_logger()
 
-# A stream with events in every minute has one span of minutes that were stated.
+# The most spans of minutes with statements; a stream with events in every minute has one span.
 _SPANS_MAX = 1_000
 
 
 class StatedMinute(Struct):
-    """The facts known about a minute's ids, and its newest statement."""
+    """The facts about a minute's ids and about its newest statement."""
 
-    # 0: nothing was stated yet, and the first statement will cover these ids.
+    # 0: there is no statement yet; the first one will cover these ids.
     revision: int
     acked: int
     id_count: int
     root: str
-    # A digest of the statement's counts, of which a stream with many destinations has many.
+    # A digest of the statement's counts, as a stream with many destinations has many counts.
     said: str = ""
-    # How many of its events were seen in the log.
+    # The number of its events that were found in the log.
     compared: int = 0
 
 
 class Memory(Struct, forbid_unknown_fields=True):
-    """The audit's memory. Unknown fields of another version are refused, not taken as empty."""
+    """The audit's memory; if it has unknown fields of another version, it is refused."""
 
     books: AuditBooks = field(default_factory=AuditBooks)
-    # Up to where each kind of record was read: by kind, topic and Kafka partition.
+    # The offset up to which records were read: by kind, topic and Kafka partition.
     read: dict[tuple[str, str, int], int] = {}
     # By topic and minute.
     stated: dict[tuple[str, int], StatedMinute] = {}
     # The digest of each stream's newest statement, by topic.
     chain: dict[str, str] = {}
-    # By topic: the numbers of the minutes that were ever stated.
+    # By topic: the numbers of all minutes that ever had a statement.
     ever: dict[str, Offsets] = {}
-    # Records that could not be read: when, of which kind, how many.
+    # Records that could not be read: time, kind, number.
     unreadable: list[tuple[int, str, int]] = []
 
     @classmethod
     def from_bytes(cls, saved: bytes | None) -> "Memory":
-        """The memory that was saved last; an empty one if there is none."""
+        """Return the saved memory; an empty one if there is none, or if it cannot be read."""
         if saved is None:
             return cls()
         try:
@@ -64,7 +64,7 @@ class Memory(Struct, forbid_unknown_fields=True):
             return cls()
 
     def to_bytes(self) -> bytes:
-        """MessagePack, as JSON has no keys of several parts."""
+        """Return the memory as MessagePack, as JSON has no keys of several parts."""
         return msgspec.msgpack.encode(self)
 
     def unreadable_in_words(self) -> str:
@@ -75,32 +75,33 @@ class Memory(Struct, forbid_unknown_fields=True):
         if not counts:
             return ""
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
-        return f"records of the last day could not be read, and prove nothing: {kinds}"
+        return f"records of the last day could not be read, so they prove nothing: {kinds}"
 
     def note_stated(self, topic: str, minute_ms: int) -> None:
-        """Note that a minute has a statement, also after the rest of it is forgotten."""
+        """Note that a minute has a statement; this stays when its other facts are dropped."""
         number = number_of(minute_ms)
         stated = self.ever.setdefault(topic, Offsets())
         stated.add(number, number + 1)
         if len(spans := list(stated)) > _SPANS_MAX:
-            # The two oldest spans become one, as if the minutes between had been stated.
+            # Join the two oldest spans, as if the minutes in between had statements.
             stated.add(spans[0][1], spans[1][0])
 
     def is_forgotten(self, topic: str, minute_ms: int) -> bool:
-        """Whether a minute was stated and the statement's content is no longer known."""
+        """Return whether a minute has a statement whose content is no longer known."""
         is_known = (topic, minute_ms) in self.stated
         return not is_known and number_of(minute_ms) in self.ever.get(topic, ())
 
     @property
     def statements_read(self) -> int:
-        """Up to where the statements in Kafka are known."""
+        """The offset up to which the statements in Kafka are known."""
         return self.read.get(_STATEMENTS, 0)
 
     def read_statement(self, signed: SignedStatement, offset: int) -> None:
         """Take note of a statement in Kafka that the saved memory may not have.
 
-        A statement is published first and saved then, and the machine may die in between. Without
-        this the next one would name a wrong predecessor, and the chain would stay broken.
+        The audit publishes a statement first and saves its memory afterwards; the machine may die
+        in between. Without this method the next statement would name a wrong predecessor, and the
+        chain would stay broken.
         """
         statement = signed.statement
         topic = stream_topic(statement.stream)
@@ -118,11 +119,11 @@ class Memory(Struct, forbid_unknown_fields=True):
         )
 
 
-# An older release did not note which minutes were stated: by this name they are read again once.
+# Older releases did not note which minutes had statements: with this name, all are read again once.
 _STATEMENTS = ("stated", STATEMENTS, 0)
 
 
 def digest_of(acked: int, compared: int, root: str, destinations: Mapping[str, Counts]) -> str:
-    """The digest of a statement's content."""
+    """Return the digest of a statement's content."""
     content = msgspec.json.encode((acked, compared, root, destinations), order="sorted")
     return hashlib.sha256(content).hexdigest()

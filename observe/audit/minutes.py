@@ -1,8 +1,8 @@
 """Finds complete minutes, and the stage of each loss: each minute is a set of offsets.
 
-The gateway's ledger says which offsets a minute has; receipts give their outcomes; a lane's
-position separates events it has not reached yet from those it passed and lost; the records of
-tiers and dead letters show whether the events that should rest there do. All of it is set
+The gateway's ledger says which offsets a minute has, and receipts give their outcomes. A lane's
+position separates events that it has not reached from those that it passed and lost. The records
+of tiers and dead letters show whether the events that should be there are. All of it is set
 arithmetic over offsets, so duplicates, retries and restarts change nothing.
 """
 
@@ -19,24 +19,24 @@ from shared.proof.balance import Balance, gaps_of
 from shared.proof.intervals import Offsets
 from shared.proof.overview import Stage
 
-# Their names in `Evidence.records`.
+# The kinds of records in `Evidence.records`.
 WRITTEN, PASSED, DEAD = "written", "passed", "dead"
-# Time that the gateway may take to write its ledger; the log is not asked before.
+# The time that the gateway has to write its ledger, before the audit looks in the log.
 _LEDGER_GRACE_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How patient the audit is."""
+    """The times that the audit waits."""
 
-    # The time from a minute's last event until it is judged, and from a suspicion to a loss.
+    # The time from a minute's last event to its judgement, and from a suspicion to a loss.
     check_after_ms: int
-    # The further time after which an overdue minute cannot be judged.
+    # The further time after which an unchecked minute is overdue.
     overdue_ms: int
 
     @property
     def ledger_grace_ms(self) -> int:
-        """The time after which the log is asked for a stored event that no ledger names."""
+        """The time after which the audit looks in the log for events that no ledger names."""
         return min(_LEDGER_GRACE_MS, self.check_after_ms)
 
 
@@ -46,25 +46,25 @@ class Outcomes(Struct, forbid_unknown_fields=True):
     delivered: Offsets = field(default_factory=Offsets)
     dead: Offsets = field(default_factory=Offsets)
     waiting: Offsets = field(default_factory=Offsets)
-    # Outcomes of events after they were sent again out of dead letters, by `life`.
+    # Outcomes of events after a re-drive, by `life`.
     lives: dict[str, Offsets] = {}
-    # In a tier now, and ever; and in dead letters.
+    # Events in a tier now, events ever in a tier, and events in dead letters.
     in_tier: Layers = field(default_factory=Layers)
     was_in_tier: Offsets = field(default_factory=Offsets)
     in_dead: Offsets = field(default_factory=Offsets)
-    # Suspects and since when: (epoch ms, stage, offsets), oldest first.
+    # Suspects at each time: (epoch ms, stage, offsets), oldest first.
     suspects: list[tuple[int, Stage, Offsets]] = []
-    # Offsets of minutes that are checked for this destination, and open for another.
+    # Offsets of minutes that are checked for this destination, but open for another.
     done: Offsets = field(default_factory=Offsets)
 
     def of(self, outcome: str) -> Offsets:
-        """The set that an outcome's offsets go into."""
+        """Return the set for the offsets with an outcome."""
         by_name = {"delivered": self.delivered, "dead": self.dead, "waiting": self.waiting}
         known = by_name.get(outcome)
         return self.lives.setdefault(outcome, Offsets()) if known is None else known
 
     def forget(self, gone: Offsets) -> None:
-        """Forget everything about these offsets."""
+        """Drop everything about these offsets."""
         self.delivered = self.delivered.minus(gone)
         self.dead = self.dead.minus(gone)
         self.waiting = self.waiting.minus(gone)
@@ -81,12 +81,12 @@ class Outcomes(Struct, forbid_unknown_fields=True):
 
     @property
     def redriven(self) -> Offsets:
-        """The offsets sent again out of dead letters, once or more."""
+        """The offsets that were re-driven at least once."""
         return Offsets.of(span for offsets in self.lives.values() for span in offsets)
 
     @property
     def unended(self) -> Offsets:
-        """Sent again, and not given up since: their dead letters belong to an earlier life."""
+        """The offsets re-driven and not given up since; their dead letters are older."""
         unended = Offsets()
         for count, offsets in self._after("waiting"):
             left = offsets
@@ -109,9 +109,9 @@ def enter_outcomes(
     done: Mapping[KafkaPartition, Offsets],
     met: AbstractSet[str] | None,
 ) -> None:
-    """Enter the outcomes in receipts, tiers and dead letters; `done` offsets stay closed.
+    """Enter the outcomes in receipts, tiers and dead letters, except those of `done` offsets.
 
-    A destination outside `met` may open them again; if `met` is None, all were met.
+    A destination outside `met` gets these as well, unless `met` is None.
     """
     for (destination, outcome, topic, partition), offsets in evidence.outcomes.items():
         where = KafkaPartition(topic, partition)
@@ -141,7 +141,7 @@ def _enter_record(known: Outcomes, kind: str, first: int, end: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The outcomes of some offsets at a destination, and the last stage of each suspect."""
+    """The outcomes of some offsets at a destination, and suspects by the stage that lacks them."""
 
     balance: Balance
     suspects: Mapping[Stage, Offsets]
@@ -152,15 +152,15 @@ def account_for(
 ) -> Account:
     """Compare the known outcomes with offsets; a lane without a position has passed nothing yet.
 
-    Kafka has lost offsets without an outcome that are outside the log. Receipts of waiting and dead
-    events may be stored before their records are, until their writer goes on: until then the event
-    is where it was.
+    Offsets outside the log without an outcome are lost by Kafka. Receipts of waiting and dead
+    events may be stored before their records are: until the lane has moved past such an event, the
+    receipt does not count.
     """
     rest = acked.minus(known.delivered)
     in_tier = known.in_tier.present
     dead = rest.both(known.dead)
-    # The retrier has given it up and has not passed it, or it was re-driven: its dead letter then
-    # belongs to an earlier life, also when no tier has it any more.
+    # Such events still wait: either the retrier has given them up but not passed them yet, or they
+    # were re-driven after their dead letter, whether or not a tier still has them.
     still_waiting = dead.both(in_tier).minus(known.in_dead.minus(known.redriven))
     still_waiting = still_waiting.union(dead.both(known.unended))
     dead = _believed(dead.minus(still_waiting), known.in_dead, position)
@@ -168,7 +168,7 @@ def account_for(
     waiting = _believed(rest.both(known.waiting).union(still_waiting), in_tier, position)
     gaps = gaps_of(
         rest.minus(waiting),
-        # Where there is a record, nothing needs to be confirmed.
+        # Events with a record need no confirmation.
         unconfirmed=Offsets(),
         position=0 if position is None else position,
         log=log,
@@ -186,7 +186,7 @@ def account_for(
 
 
 def _believed(said: Offsets, records: Offsets, position: int | None) -> Offsets:
-    """The offsets that have their record, or should have it as the lane has passed them."""
+    """Return the offsets that have a record, or should have one as the lane has passed them."""
     without = said.minus(records)
     return said.minus(without if position is None else without.from_offset(position))
 
@@ -194,7 +194,7 @@ def _believed(said: Offsets, records: Offsets, position: int | None) -> Offsets:
 def confirmed(
     known: Outcomes, suspects: Mapping[Stage, Offsets], rules: Rules, *, now_ms: int
 ) -> dict[Stage, Offsets]:
-    """The offsets that have been suspects of the same stage for the checking time."""
+    """Return the offsets that have been suspects at the same stage for the checking time."""
     if rules.check_after_ms == 0:
         return dict(suspects)
     since_ms = now_ms - rules.check_after_ms
@@ -210,7 +210,7 @@ def confirmed(
 def remember_suspects(
     known: Outcomes, suspects: Mapping[Stage, Offsets], rules: Rules, *, now_ms: int
 ) -> None:
-    """Remember since when each offset has been a suspect, as far back as the rules need."""
+    """Remember the suspects now, and earlier ones as far back as the rules need."""
     since_ms = now_ms - rules.check_after_ms
     recent = [seen for seen in known.suspects if seen[0] > since_ms]
     newest_old = {seen[1]: seen for seen in known.suspects if seen[0] <= since_ms}

@@ -1,7 +1,7 @@
 """Signs statements with one ed25519 key: that of the settings, or one kept in observe's folder.
 
-Only the process that signs reads the private key. The public key is beside it, and in every
-statement. Verifiers should get it from elsewhere than from the statement.
+Only the signing process reads the private key. The public key is in a file beside it, and in every
+statement. Verifiers should not take the public key from the statement that they verify.
 """
 
 from pathlib import Path
@@ -16,9 +16,9 @@ _PRIVATE, PUBLIC = "statement.key", "statement.pub"
 
 
 class Signer:
-    """Signs statements with the given key, or with the folder's, which is made if missing.
+    """Signs statements with the given key, or with the folder's, which is generated if missing.
 
-    With the same given key, any machine continues where another has stopped.
+    With the same given key, any machine can continue where another has stopped.
     """
 
     def __init__(self, folder: Path, *, key: str = "") -> None:
@@ -32,17 +32,17 @@ class Signer:
 
 
 def _kept_key(path: Path) -> Ed25519PrivateKey:
-    """The key of a file; made at the first start."""
+    """Return the key in a file; generate it at the first start."""
     if not path.exists():
         raw = Ed25519PrivateKey.generate().private_bytes_raw()
-        # Anybody who can read it can make statements in our name.
+        # Anybody who can read it can sign statements in our name.
         write_whole(path, raw.hex().encode(), mode=0o600)
     try:
         return _read(path.read_text())
     except ValueError as error:
         raise SetupError(
-            f"The file {path} holds no ed25519 key: restore it from a backup, or move it away"
-            " and a new key is made (old statements then verify with the old public key)."
+            f"The file {path} has no valid ed25519 key. Restore it from a backup, or move it away:"
+            " then a new key is generated (old statements still verify with the old public key)."
         ) from error
 
 

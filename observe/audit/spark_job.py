@@ -1,8 +1,8 @@
-"""Reads the audit's records with Spark: they become evidence where they are read.
+"""Reads the audit's records with Spark.
 
-Each task folds the records it reads into intervals, roots and ids (`spark_tasks.py`); only these
-few come back. The audit reads no event's value, and only ids of the log, to compare them with the
-ledger's.
+Each task turns the records it reads into intervals, roots and ids (`spark_tasks.py`), and returns
+only these. The audit never reads an event's value. From the log it reads only ids, to compare them
+with the ledger's.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,15 +27,15 @@ _COORDINATES = ("topic", "partition", "offset")
 # A Kafka partition takes a task 0.3 s, mostly waiting. Two tasks share the waiting; more would take
 # the lanes' cores when there is a backlog to read.
 SLOTS = 2
-# Rows of the ledger that are rather read for nothing than by one more source, which costs the
-# planning of 100 ms; a row takes some 100 µs.
+# The most ledger rows to read needlessly to save a further source: a source costs 100 ms of
+# planning, and a row some 100 µs.
 _GAP_ROWS_MAX = 1_000
-# A plan grows with its sources; more stretches are joined.
+# A plan grows with its sources, so further stretches are joined.
 _SOURCES_MAX = 8
 
 
 class AuditReads:
-    """All that the audit asks Spark for."""
+    """The audit's reads with Spark."""
 
     def __init__(self, spark: SparkSession, bootstrap_servers: str) -> None:
         self._spark = spark
@@ -43,7 +43,7 @@ class AuditReads:
 
     def gather(self, ranges: Mapping[str, Ranges]) -> Evidence:
         """Read records of several kinds, in one job; `ranges` is by kind."""
-        # A source costs more than all it reads in a quiet minute: one for everything read once.
+        # In a quiet minute a source costs more than its records: use one for everything read once.
         once = [(kind, spans) for kind, spans in ranges.items() if kind != PASSED and spans]
         evidence = Evidence()
         for parts in (once, [(PASSED, ranges.get(PASSED, {}))]):
@@ -64,10 +64,10 @@ class AuditReads:
         extra: Mapping[tuple[str, int], Sequence[str]],
         compare: Mapping[tuple[str, int], Mapping[int, Offsets]],
     ) -> MinuteRoots:
-        """Roots over the ids of whole minutes (by topic), and the ids of single offsets.
+        """Return roots over the ids of whole minutes (by topic), and the ids of single offsets.
 
-        `ledger` has the records that must be read, by Kafka partition of the ledger, and `compare`
-        the offsets of each minute at which the log is read as well.
+        `ledger` has the records to read, by Kafka partition of the ledger; `compare` has the
+        offsets of each minute at which to read the log as well.
         """
         sources = [self._read(ranges, "value") for ranges in stretches(ledger)]
         if not sources:
@@ -89,7 +89,7 @@ class AuditReads:
         return MinuteRoots() if part is None else msgspec.msgpack.decode(part, type=MinuteRoots)
 
     def look_up(self, wanted: Mapping[KafkaPartition, Offsets], log: Ranges) -> list[LoggedRun]:
-        """Read the events at those of the offsets that the log has."""
+        """Read the events at those of the offsets that exist in the log."""
         ranges: dict[KafkaPartition, tuple[int, int]] = {}
         for where, offsets in wanted.items():
             start, end = log.get(where, (0, 0))
@@ -99,7 +99,7 @@ class AuditReads:
         if not ranges:
             return []
         columns = [f.lit(None).cast("binary").alias("key"), f.lit(b"").alias("value")]
-        # Values are the customer's, and not needed: they do not travel.
+        # Values belong to the customer and are not needed, so they are not transferred.
         frame = self._read(ranges, *columns, *_COORDINATES, "timestamp", "headers")
         spans = {where: list(offsets) for where, offsets in wanted.items()}
         return [
@@ -109,10 +109,10 @@ class AuditReads:
         ]
 
     def _read(self, ranges: Ranges, *columns: str | Column) -> DataFrame:
-        """Just these offsets."""
+        """Read exactly these offsets."""
         options = {
             **range_options(self._bootstrap_servers, ranges),
-            # The audit looks for lost records, so a lost one must not stop the reading.
+            # The audit looks for lost records, so a lost record must not stop it.
             "failOnDataLoss": "false",
             "groupIdPrefix": "hifi-audit",
         }
@@ -120,21 +120,21 @@ class AuditReads:
 
 
 def _ours() -> Column:
-    """Only our own values, and the ledger's rows only up to their ids."""
+    """Return the column with only our own values, and of ledger rows only the part before ids."""
     text = f.col("value").cast("string")
     head_of_ledger = f.when(f.col("topic") == ACKED, f.substring_index(text, "\n", 1))
     return head_of_ledger.when(f.col("topic") == RECEIPTS, text).cast("binary").alias("value")
 
 
 def stretches(ledger: Mapping[int, Offsets]) -> list[dict[KafkaPartition, tuple[int, int]]]:
-    """The n-th stretches of all Kafka partitions are read together, in order."""
+    """Return ranges to read in this order: the first stretch of each Kafka partition, and so on."""
     parts: list[dict[KafkaPartition, tuple[int, int]]] = []
     for partition, rows in ledger.items():
         spans = list(rows)
         gaps = sorted(later[0] - before[1] for before, later in pairwise(spans))
-        # To stay within _SOURCES_MAX sources, the smallest gaps are read over.
+        # To stay within _SOURCES_MAX sources, join the spans with the smallest gaps.
         bridged = max([_GAP_ROWS_MAX, *gaps[: len(gaps) - _SOURCES_MAX + 1]])
-        # Spans that touch once they are longer by that much are one.
+        # Extended by that length, spans with such a gap touch and become one.
         longer = Offsets.of((first, end + bridged) for first, end in spans)
         for at, (first, end) in enumerate(longer):
             if at == len(parts):
@@ -144,6 +144,6 @@ def stretches(ledger: Mapping[int, Offsets]) -> list[dict[KafkaPartition, tuple[
 
 
 def _collect(rows: DataFrame, function: ArrowFunction, *, tasks: int) -> Iterator[bytes]:
-    """The results of `tasks` tasks; each reads its Kafka partitions in order."""
+    """Yield the results of `tasks` tasks; each reads its Kafka partitions in order."""
     for row in map_arrow(rows.coalesce(tasks), function, PART).collect():
         yield bytes(row[0])

@@ -1,6 +1,6 @@
-"""Folds records into evidence, Merkle roots and named events, within a Spark task.
+"""Turns records into evidence, Merkle roots and named events, within a Spark task.
 
-It runs in Spark's Python workers, and without Spark. Each task returns one small row.
+The functions run in Spark's Python workers, but need no Spark. Each task returns one small row.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,9 +24,9 @@ from shared.runtime.spark.arrow_rows import headers_of, records_of
 # Kinds of records besides those of `observe.audit.minutes`.
 LEDGER, RECEIPT = "ledger", "receipt"
 _COORDINATES = ("topic", "partition", "offset", "value")
-# The ids that the log has at some offsets.
+# Reads the ids that the log has at some offsets.
 ReadIds: TypeAlias = Callable[[Mapping[KafkaPartition, Offsets]], LogIds]
-# The one column that every task answers with.
+# The only column of every task's result.
 PART = "part binary"
 
 
@@ -35,15 +35,15 @@ class MinuteRoots:
     """The roots over the ids of minutes, and the ids at single requested offsets."""
 
     roots: Mapping[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
-    # By topic, partition and offset: ids in the order in which they were claimed.
+    # By topic, partition and offset: ids in the order of the claims.
     ids: Mapping[tuple[str, int, int], list[str]] = field(default_factory=dict)
-    # The number of a minute's events that were looked for and found in the log; and the offsets at
-    # which the log has another event: the minute that the ledger says, and the id.
+    # The number of each minute's events that were found in the log; and the offsets at which the
+    # log has another event, with the minute and the id that the ledger has there.
     compared: Mapping[tuple[str, int], int] = field(default_factory=dict)
     wrong: Mapping[tuple[str, int, int], tuple[int, str]] = field(default_factory=dict)
 
     def with_roots(self, only: Mapping[tuple[str, int], Sequence[str]]) -> "MinuteRoots":
-        """The same, with roots of minutes that no row of the ledger covers."""
+        """Return a copy with roots of minutes that no row of the ledger covers."""
         made = {
             key: (merkle_root(ids), len(set(ids)))
             for key, ids in only.items()
@@ -54,7 +54,7 @@ class MinuteRoots:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """Events of one minute that the log has, one after the other."""
+    """Consecutive events of one minute in the log."""
 
     where: KafkaPartition
     first: int
@@ -62,7 +62,7 @@ class LoggedRun:
     # The latest moment at which one of them was accepted.
     accepted_at_ms: int
     ids: list[str]
-    # A pipeline wrote them.
+    # Whether a pipeline wrote them.
     is_derived: bool = False
 
     @property
@@ -73,7 +73,7 @@ class LoggedRun:
 def summarise(
     batches: Iterable[pa.RecordBatch], *, kinds: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """Make evidence from records; `kinds` has the kind of record of each topic."""
+    """Turn records into evidence; `kinds` has the kind of the records of each topic."""
     evidence = Evidence()
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in _COORDINATES)
@@ -98,12 +98,12 @@ def name(
     compare: Mapping[tuple[str, int], Mapping[int, list[tuple[int, int]]]],
     read_ids: ReadIds,
 ) -> Iterator[pa.RecordBatch]:
-    """Roots over the ids of minutes, the ids of single offsets, and rows that the log contradicts.
+    """Find the roots of minutes, the ids at single offsets, and rows that the log contradicts.
 
-    There is one such task, which sees all rows of a minute. `compare` has the offsets of each
-    minute at which the ids of the log are compared with the ledger's.
+    Only one task runs this, so that it sees all rows of a minute. `compare` has the offsets of each
+    minute at which to compare the ids of the log with the ledger's.
     """
-    # Ids as the ledger has them: a line each.
+    # Ids as in the ledger: one in each line.
     minutes: dict[tuple[str, int], list[bytes]] = {}
     asked = {where: Offsets.of(offsets) for where, offsets in spans.items()}
     ids_at: dict[tuple[str, int, int], list[str]] = {}
@@ -114,7 +114,7 @@ def name(
             try:
                 row = AckedRow.from_bytes(head)
             except ValueError:
-                # It was unreadable for its claims as well: nothing is known of its events.
+                # Its claims were unreadable as well, so nothing is known about its events.
                 continue
             _take_row(row, ids, minutes, wanted)
             beside.take(row, ids)
@@ -140,7 +140,7 @@ def _take_row(
     if not ids:
         return
     if len(claimed) == 1 and ours:
-        # Nearly every row: its ids are not even taken apart.
+        # This is nearly every row: no need to split its ids.
         minutes.setdefault(claimed.pop(), []).append(ids)
     elif ours:
         lines = ids.split(b"\n")
@@ -184,7 +184,7 @@ class _Comparison:
         ((asked, minute), *more) = parts
         spans = [(first, end) for _, first, end in claims]
         if not more and asked is not None and Offsets.of(spans).minus(asked) == Offsets():
-            # Nearly every row: its ids are not taken apart.
+            # This is nearly every row: no need to split its ids.
             self._of(row, minute).add(spans, ids)
             return
         lines, at = ids.split(b"\n"), 0
@@ -201,7 +201,7 @@ class _Comparison:
     def laid(
         self, log: LogIds
     ) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int, int], tuple[int, str]]]:
-        """The number of each minute's events in the log, and the offsets with another event."""
+        """Return the number of each minute's events in the log, and offsets with another event."""
         compared: dict[tuple[str, int], int] = {}
         wrong: dict[tuple[str, int, int], tuple[int, str]] = {}
         for (topic, minute, partition), rows in self._rows.items():
@@ -226,7 +226,7 @@ def _single(row: AckedRow, ids: bytes, asked: Offsets) -> Iterator[tuple[int, st
 def look(
     batches: Iterable[pa.RecordBatch], *, spans: Mapping[KafkaPartition, list[tuple[int, int]]]
 ) -> Iterator[pa.RecordBatch]:
-    """The events that the log has at some offsets; records come in order."""
+    """Return the events that the log has at some offsets; records come in order."""
     wanted = {where: Offsets.of(offsets) for where, offsets in spans.items()}
     runs: list[LoggedRun] = []
     for batch in batches:
@@ -257,6 +257,6 @@ def _are_one(run: LoggedRun, more: LoggedRun) -> bool:
 
 
 def _part(content: Evidence | MinuteRoots | list[LoggedRun]) -> pa.RecordBatch:
-    """MessagePack, as JSON has no keys of several parts."""
+    """Return the content as MessagePack, as JSON has no keys of several parts."""
     value = msgspec.msgpack.encode(content)
     return pa.RecordBatch.from_arrays([pa.array([value], pa.binary())], names=["part"])

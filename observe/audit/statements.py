@@ -1,8 +1,8 @@
-"""Makes a statement about a minute when it is judged, and again when that changes.
+"""Signs a statement about each minute that was judged, and a new one when its books change.
 
-A destination with anything uncertain is left out until that is checked, however late that is, as
-every signed fact is certain. Ids are read when the minute is over, while the ledger still has
-them, and compared with those that the log has.
+Every signed fact is certain: a destination with uncertain events is left out until they are
+checked, however late. Ids are read when the minute is over, while the ledger still has them, and
+compared with those in the log.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ log = structlog.get_logger()
 
 # A minute of a stream's topic.
 Key: TypeAlias = tuple[str, int]
-# At most this many stretches of each Kafka partition are compared, over all minutes together.
+# The most stretches of each Kafka partition to compare, over all minutes together.
 _BLOCKS = 8
-# As many ids as one line of our own log names.
+# The most ids in one line of our own log.
 _LOGGED_MAX = 20
-# Hands out statements; returns once Kafka has them.
+# Publishes statements; returns once Kafka has them.
 Publish: TypeAlias = Callable[[Sequence[SignedStatement]], Awaitable[None]]
 
 _JUDGED = frozenset({MinuteState.CHECKED, MinuteState.LOSS})
@@ -49,9 +49,9 @@ class Naming:
     _log: Ranges
 
     async def of_minutes(self, minutes: Collection[Key]) -> tuple[MinuteRoots, list[LoggedRun]]:
-        """Roots over all their ids; and the log's events where the ledger names other ones.
+        """Return roots over all their ids, and the log's events where the ledger has other ids.
 
-        Those are entered: the minutes then differ, and must be asked for again.
+        These events are entered, which changes the minutes: the caller must ask for roots again.
         """
         books = self._memory.books
         due = {
@@ -67,7 +67,7 @@ class Naming:
         named = await self._read(minutes, chosen)
         odd = {(topic, minute) for (topic, _, _), (minute, _) in named.wrong.items()}
         if doubted := {key: due[key] for key in odd if key in due and chosen[key] != due[key]}:
-            # Where one of a sample is wrong, all are looked at.
+            # If a sample has a wrong id, compare all ids of the minute.
             whole = await self._read(doubted, doubted)
             compared, wrong = dict(named.compared), dict(named.wrong)
             named = replace(
@@ -79,7 +79,7 @@ class Naming:
         return named, await self._enter_wrong(named)
 
     async def of_places(self, offsets: Mapping[KafkaPartition, Offsets]) -> MinuteRoots:
-        """The ids of single offsets."""
+        """Return the ids of single offsets."""
         if not offsets:
             return MinuteRoots()
         ledger: dict[int, Offsets] = {}
@@ -119,7 +119,7 @@ class Naming:
         return await asyncio.to_thread(named.with_roots, extra)
 
     def _there(self, topic: str, offsets: Mapping[int, Offsets]) -> dict[int, Offsets]:
-        """The offsets that are still in the log."""
+        """Return the offsets that are still in the log."""
         kept = {
             number: Offsets.of(spans.within(*self._log.get(KafkaPartition(topic, number), (0, 0))))
             for number, spans in offsets.items()
@@ -127,9 +127,10 @@ class Naming:
         return {number: spans for number, spans in kept.items() if spans}
 
     async def _ids_in_log(self, stated: Collection[Key]) -> tuple[dict[Key, list[str]], set[Key]]:
-        """Ids that no row of the ledger has, by minute; and the minutes of which some are gone.
+        """Return ids that no row of the ledger has, by minute; and minutes that lack some of them.
 
-        They are read again, so that memory does not grow with writes of pipelines and restores.
+        They are read again each time, so that memory does not grow with writes of pipelines and
+        restores.
         """
         due = {key: there for key in stated if (there := self._memory.books.in_log(*key))}
         wanted: dict[KafkaPartition, Offsets] = {}
@@ -151,7 +152,7 @@ class Naming:
         return await asyncio.to_thread(self._job.look_up, wanted, self._log)
 
     async def _enter_wrong(self, named: MinuteRoots) -> list[LoggedRun]:
-        """Enter the log's events in place of acknowledged ones, which are gone."""
+        """Enter the log's events in place of acknowledged events, which are gone."""
         ours: dict[KafkaPartition, Offsets] = {}
         for (topic, partition, offset), (minute, _) in named.wrong.items():
             known = self._memory.books.ledgers[topic].look(minute)
@@ -193,7 +194,7 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class Stating:
-    """Makes statements, signs them and hands them out."""
+    """Creates, signs and publishes statements."""
 
     _memory: Memory
     _signer: Signer
@@ -201,17 +202,17 @@ class Stating:
     _publish: Publish
 
     def to_name(self, world: World) -> Iterator[tuple[str, int]]:
-        """The minutes whose ids must be read, by topic: they are over, and have new events.
+        """Yield the minutes whose ids must be read, by topic: they are over, and have new events.
 
-        After a loss of memory all have: the same number of events may still be other events.
-        Later events of a minute that was stated and forgotten are in no statement: the existing
-        one stands, as another would cover only a part of its events.
+        After a loss of memory these are all minutes, as even the same number of events may be other
+        events. If the facts of a minute with a statement were dropped, its later events get no
+        statement: the existing one stands, as a new one would cover only some of the events.
         """
         for topic, ledger in self._memory.books.ledgers.items():
             for minute_ms, minute in sorted(ledger.minutes.items()):
                 stated = self._memory.stated.get((topic, minute_ms))
                 acked = self._memory.books.acked(topic, minute_ms)
-                # If fewer than were stated, Kafka has deleted some of the records that named them.
+                # If `acked` is lower, Kafka has deleted some of the records that named the events.
                 if (
                     world.is_over(topic, minute_ms, minute, self._rules)
                     and (stated is None or stated.acked < acked or ledger.only_in_rows(minute))
@@ -222,10 +223,10 @@ class Stating:
     async def state(
         self, findings: Sequence[AuditFinding], named: MinuteRoots, world: World
     ) -> frozenset[Key]:
-        """Make a statement about every judged minute whose books differ from the last statement.
+        """Publish a statement about each judged minute whose books differ from its last statement.
 
-        After a loss of memory the books may differ, as the log's contradictions are forgotten:
-        such minutes wait until they were compared again.
+        After a loss of memory the books may differ because the audit has forgotten where the log
+        contradicts the ledger. Return such minutes: they wait until they are compared again.
         """
         memory = self._memory
         for key, (root, id_count) in named.roots.items():
@@ -249,9 +250,9 @@ class Stating:
             minute = ledger.look(minute_ms)
             acked, stated = minute.count, memory.stated.get((topic, minute_ms))
             if stated is None or stated.acked < acked:
-                # Nothing that is left names its events.
+                # No remaining record names all its events.
                 continue
-            # Destinations that began later have no line.
+            # Destinations that began later have no events in this minute, and so no line.
             counts = {
                 stream_and_name(books.destination_id)[1]: _counts(books)
                 for books in judged
@@ -259,7 +260,7 @@ class Stating:
             }
             digest = digest_of(acked, stated.compared, stated.root, counts)
             if ledger.only_in_rows(minute):
-                # It was packed until now.
+                # It was packed until now, so its ids are not compared yet.
                 doubted.add((topic, minute_ms))
                 continue
             if stated.said == digest or stated.acked > acked:
@@ -287,9 +288,10 @@ class Stating:
     def _judged(
         self, findings: Sequence[AuditFinding], world: World
     ) -> Iterator[tuple[str, int, list[MinuteBooks]]]:
-        """Minutes that are over, with the books of the destinations that they are judged at.
+        """Yield the minutes that are over, with the books of the destinations with a judgement.
 
-        If one may still be judged in time, all wait for it; one that cannot tell delays none.
+        All wait for a destination that may still be judged in time, but not for one whose state is
+        CANNOT_TELL.
         """
         known = self._memory.books
         judged_of = by_minute(finding.books for finding in findings)

@@ -1,4 +1,4 @@
-"""Keeps the audit's last findings and their age, so that an audit that has stopped shows."""
+"""Keeps the audit's last findings and their age, so that people see when the audit has stopped."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,7 @@ from typing import TypeAlias
 from shared.event.times import HOUR_MS
 from shared.proof.overview import AuditHealth, MinuteBooks, OverdueMinutes
 
-_ELSEWHERE = "another observer runs the audit, and has what it found"
+_ELSEWHERE = "another observer runs the audit, and has its findings"
 
 # By destination, newest first.
 Minutes: TypeAlias = Mapping[str, Sequence[MinuteBooks]]
@@ -15,7 +15,7 @@ Minutes: TypeAlias = Mapping[str, Sequence[MinuteBooks]]
 
 @dataclass(slots=True)
 class AuditStatus:
-    """Written by the auditor, read by the sampler, both in one event loop."""
+    """The state of the audit: the auditor writes it, and the sampler reads it in the same loop."""
 
     started_ms: int
     interval_s: float
@@ -23,9 +23,9 @@ class AuditStatus:
     is_on: bool = True
     health: AuditHealth = field(default_factory=AuditHealth)
     minutes: Minutes = field(default_factory=dict)
-    # By destination; from the last run before a restart, until there is one after it.
+    # By destination; after a restart, those of the last run before it, until the next run.
     overdue: Mapping[str, OverdueMinutes] = field(default_factory=dict)
-    # Another observer runs the audit; and when it was last seen to be so.
+    # Whether another observer runs the audit, and when that was last seen.
     is_elsewhere: Callable[[], bool] = lambda: False
     elsewhere_ms: int = 0
 
@@ -33,7 +33,7 @@ class AuditStatus:
         self.health = replace(self.health, problem=problem)
 
     def health_at(self, now_ms: int) -> AuditHealth:
-        """The health that was last reported, and how late the next run is."""
+        """Return the last reported health, and how late the next run is."""
         if self.is_elsewhere():
             self.elsewhere_ms = now_ms
             return AuditHealth(problem=_ELSEWHERE, is_elsewhere=True)
@@ -44,7 +44,7 @@ class AuditStatus:
         return replace(self.health, behind_s=max(0.0, behind_s))
 
     def blindness(self, now_ms: int) -> str:
-        """Why the audit's results are unreliable; empty if they are not, or none are due here."""
+        """Return why losses are not checked; empty if they are, or if no audit is due here."""
         if not self.is_on or self.is_elsewhere():
             return ""
         behind_s = self.health_at(now_ms).behind_s
@@ -54,5 +54,5 @@ class AuditStatus:
 
 
 def is_news(books: MinuteBooks, now_ms: int) -> bool:
-    """Whether to show a minute: for an hour, and for another after a loss of it is reported."""
+    """Return whether to show a minute: for an hour, and an hour after its loss was reported."""
     return books.minute_ms is None or max(books.minute_ms, books.told_at_ms) > now_ms - HOUR_MS

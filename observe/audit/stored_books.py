@@ -1,6 +1,6 @@
-"""Keeps what the audit knows from run to run: minutes are opened, checked, closed, opened again.
+"""The audit's facts about minutes, which are opened, checked, closed, and opened again.
 
-Memory grows with open minutes and those closed within a day, not with all minutes so far.
+Memory grows with open minutes and those closed within a day, not with all minutes.
 """
 
 from collections import defaultdict
@@ -21,31 +21,31 @@ from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, OverdueMinutes
 
-# How long a closed minute is kept, so that a late event finds its books, and a destination that is
-# added later its events: as long as late events count in their minute at all, plus an hour. A
-# minute with a loss stays open this long after the report, as lost events may still turn up. An
-# overdue minute stays open until it is checked.
+# How long a closed minute is kept for late events and for destinations that are added later: an
+# hour longer than late events count in their minute. A minute with a loss stays open this long
+# after the report, as lost events may still turn up. An overdue minute stays open until it is
+# checked.
 CLOSED_KEPT_MS = DAY_MS + HOUR_MS
 # Offsets [first, end) by Kafka partition.
 Spans: TypeAlias = Mapping[int, tuple[int, int]]
 
 
 class StoredBooks(Struct, forbid_unknown_fields=True):
-    """All that is known of open minutes, and of those closed lately."""
+    """The facts about open minutes, and about recently closed ones."""
 
     ledgers: dict[str, Ledger] = {}
     outcomes: dict[tuple[str, KafkaPartition], Outcomes] = {}
     closed: dict[tuple[str, int], ClosedMinute] = {}
-    # Offsets of closed minutes, of all destinations alike.
+    # Offsets of closed minutes, the same for all destinations.
     done: dict[KafkaPartition, Offsets] = {}
     first_outcome: dict[tuple[str, KafkaPartition], int] = {}
     # The last judgement, by destination.
     overdue: dict[str, OverdueMinutes] = {}
     # The number of events that a pipeline did not pass on, by its lane and minute, and by outcome.
     not_passed: dict[tuple[str, int], dict[str, int]] = {}
-    # Where those destinations began that the audit did not know from the beginning.
+    # The first offset of each destination that the audit did not know from the beginning.
     begun: dict[tuple[str, KafkaPartition], int] = {}
-    # The destinations of the last run. It is None before the first run.
+    # The destinations of the last run, or None before the first run.
     met: set[str] | None = None
 
     def take(self, evidence: Evidence) -> None:
@@ -64,11 +64,11 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
             self._open_again(claim.topic, claim.minute)
         taken = ledger.enter(claim, is_from_log=is_from_log)
         if taken and not is_from_log:
-            # A claim by the log names the event in the log, so outcomes are about that very event.
+            # A claim from the log names the event that is there, so known outcomes are about it.
             self._begin_anew(KafkaPartition(claim.topic, claim.partition), taken)
 
     def _begin_anew(self, where: KafkaPartition, taken: Offsets) -> None:
-        """Offsets that hold other events now are not checked by the former events' outcomes."""
+        """Count offsets with new events as unchecked: known outcomes belong to earlier events."""
         for known in [known for (_, at), known in self.outcomes.items() if at == where]:
             known.done = known.done.minus(taken)
         self.done[where] = self.done.get(where, Offsets()).minus(taken)
@@ -78,9 +78,9 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
                 closed.offsets[where.partition] = left
 
     def meet(self, world: World, evidence: Evidence) -> None:
-        """Open closed minutes again for destinations that get to them now; call it before `take`.
+        """Open closed minutes again for destinations that have events in them; call before `take`.
 
-        Such a destination was added later, or had begun earlier than was known.
+        Such a destination was added later, or began earlier than was known.
         """
         if self.met is None:
             for topic, minute_ms in [key for key in self.closed if self._is_open(*key)]:
@@ -110,7 +110,7 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
         *,
         is_new: bool,
     ) -> Spans:
-        """The spans that a destination has to have and that were not known to be due to it."""
+        """Return the spans that are due to a destination, but were not known to be."""
         owed: dict[int, tuple[int, int]] = {}
         for where in map(KafkaPartition._make, world.log):
             if where.topic == topic:
@@ -132,21 +132,21 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
             # Events that Kafka had deleted before it was added were never due to it.
             self.begun.setdefault(key, world.log[where][0])
             return
-        # Its lane has never been before where it began.
+        # Its lane began at its position or earlier.
         position = world.positions.get(destination, {}).get(where, NEVER)
         begun = min(self.begun.get(key, position), first_outcome)
         if begun != NEVER:
             self.begun[key] = begun
 
     def begin_of(self, destination: str, where: KafkaPartition, world: World) -> int:
-        """The first offset of a Kafka partition that a destination has to have."""
+        """Return the first offset of a Kafka partition that is due to a destination."""
         key = (destination, where)
         if destination not in world.late:
             return self.begun.get(key, 0)
         return min(self.begun.get(key, NEVER), self.first_outcome.get(key, NEVER))
 
     def _owe(self, destination: str, topic: str, owed: Spans) -> None:
-        """Judge these offsets at a destination that was not known to have them."""
+        """Have these offsets judged for a destination to which they were not known to be due."""
         ledger = self.ledgers.get(topic, _NO_LEDGER)
         for minute_ms in ledger.times_ms():
             for partition, offsets in _within(ledger.look(minute_ms).acked, owed).items():
@@ -156,7 +156,7 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
                 ledger.uncheck(destination, minute_ms)
 
     def _open_again(self, topic: str, minute_ms: int, at_ms: int = 0) -> None:
-        """Restore the minute as if it had never been closed; it stays checked where it was."""
+        """Restore a closed minute; it stays checked for the destinations for which it was."""
         closed = self.closed.pop((topic, minute_ms))
         ledger = self.ledgers.setdefault(topic, Ledger())
         is_open, number = minute_ms in ledger, number_of(minute_ms)
@@ -198,9 +198,10 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
     def unclaimed(
         self, log: Ranges, *, back_max: int, begins: Position
     ) -> Iterator[tuple[KafkaPartition, int, int]]:
-        """Unclaimed offsets: their gateway died, or a pipeline or a restore wrote them.
+        """Yield unclaimed offsets: their gateway died, or a pipeline or a restore wrote them.
 
-        Those before the first claim and `begins` are history, left out if longer than `back_max`.
+        If the history before the first claim is longer than `back_max`, only its part from
+        `begins` on is included.
         """
         for where, (start, end) in log.items():
             ledger = self.ledgers.get(where[0], _NO_LEDGER)
@@ -211,17 +212,17 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
                 yield KafkaPartition(*where), low, high
 
     def acked(self, topic: str, minute_ms: int) -> int:
-        """How many events an open minute has."""
+        """Return the number of events of an open minute."""
         return self.ledgers[topic].look(minute_ms).count
 
     def in_log(self, topic: str, minute_ms: int) -> dict[KafkaPartition, Offsets]:
-        """The offsets of a minute's events that only the log names."""
+        """Return the offsets of a minute's events that only the log names."""
         ledger = self.ledgers[topic]
         there = ledger.only_in_log(ledger.look(minute_ms))
         return {KafkaPartition(topic, number): spans for number, spans in there.items()}
 
     def owed(self, topic: str, minute_ms: int, destination: str, world: World) -> int | None:
-        """How many events of an open minute a destination has to have; None if unknown."""
+        """Return how many events of an open minute are due to a destination; None if unknown."""
         minute = self.ledgers[topic].look(minute_ms)
         places = {*minute.acked, *(partition for partition, _, _ in minute.gone)}
         begins = {
@@ -231,7 +232,7 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
         return minute.owed(begins)
 
     def all_checked(self, world: World) -> Iterator[tuple[str, int]]:
-        """Open minutes that are checked for all present destinations."""
+        """Yield the open minutes that are checked for all present destinations."""
         for topic, ledger in self.ledgers.items():
             wanted = world.destinations.get(topic, ())
             checked = [ledger.checked.get(each, Offsets()) for each in wanted]
@@ -240,7 +241,7 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
                     yield topic, minute_ms
 
     def forget_old(self, world: World) -> None:
-        """Forget minutes that were closed long ago, and outcomes that nothing needs any more."""
+        """Drop minutes that were closed long ago, and outcomes that are no longer needed."""
         old_ms = world.now_ms - CLOSED_KEPT_MS
         keys = {*self.closed, *((topic_of(lane), at_ms) for lane, at_ms in self.not_passed)}
         known = {
@@ -275,7 +276,7 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
                 del self.outcomes[key]
 
     def _kept(self, where: KafkaPartition) -> Offsets:
-        """The offsets of open minutes, and of those closed lately."""
+        """Return the offsets of open and recently closed minutes."""
         ledger = self.ledgers.get(where.topic, _NO_LEDGER)
         parts = [ledger.look(each).acked for each in ledger.times_ms()]
         parts += [
@@ -284,12 +285,12 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
         return Offsets().union(*(part.get(where.partition, Offsets()) for part in parts))
 
     def _enter_checked(self, topic: str, minute_ms: int, books: MinuteBooks) -> None:
-        """Forget a minute's offsets for one destination."""
+        """Note a minute as checked for one destination, and drop its offsets there."""
         ledger, destination = self.ledgers[topic], books.destination_id
         minute = ledger.unpack(minute_ms)
         minute.ended[destination] = own = (books.delivered, books.dead)
         if own == (minute.count, 0):
-            # Nearly all minutes end so: no entry means this.
+            # Nearly all minutes end this way, so they need no entry.
             del minute.ended[destination]
         number = number_of(minute_ms)
         ledger.checked.setdefault(destination, Offsets()).add(number, number + 1)
@@ -309,7 +310,7 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
         number = number_of(minute_ms)
         outcomes = {own.destination_id: (own.delivered, own.dead) for own in books}
         for destination, checked in ledger.checked.items():
-            # Destinations that were removed are among them, as they may come back.
+            # This includes removed destinations, as they may come back.
             if number in checked:
                 own = minute.ended.get(destination, (minute.count, 0))
                 outcomes.setdefault(destination, own)
@@ -336,7 +337,7 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
                     known.forget(offsets)
                     known.done = known.done.minus(offsets)
             if minute_ms == WILD:
-                # This one is never over, but nothing can read events that the log no longer has.
+                # This minute is never over, but events that the log no longer has can be dropped.
                 kept.offsets[partition] = offsets.from_offset(world.log.get(where, (0, 0))[0])
 
 

@@ -1,1 +1,1 @@
-"""Keeps the place of each event, by its id and its ordering key, beside the observing process."""
+"""The index of events: each one's place in the log, by its id and its ordering key."""

@@ -1,8 +1,8 @@
-"""Makes entries of the index out of rows of the ledger, and stretches of the log out of entries.
+"""Turns rows of the ledger into entries of the index, and entries into stretches of the log.
 
-An entry is 16 bytes: a mark of 8, which is a hash of topic and name, and a place of 8: the Kafka
-partition (2 bytes), the first offset (44 bits) and how many events from there on (a power of two, 4
-bits). They sort by their bytes. Two names may share a mark, so a search reads the log itself.
+An entry has 16 bytes: a mark of 8, the hash of topic and name, and a place of 8: the Kafka
+partition (2 bytes), the first offset (44 bits) and the number of events from there on (a power of
+two, 4 bits). Entries sort by their bytes. Two names may share a mark, so a search reads the log.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from shared.proof.acked import AckedRow, key_mark
 
 ENTRY_BYTES, MARK_BYTES = 16, 8
 _SPAN_BITS, _PARTITION_SHIFT = 4, 48
-# The longest span that one entry of a key covers: a row of several gateways' time.
+# The longest span that one entry of a key can cover.
 _SPAN_MAX = 1 << ((1 << _SPAN_BITS) - 1)
 
 
@@ -25,7 +25,7 @@ def mark_of_key(topic: str, key: str) -> bytes:
 
 
 def entries_of(value: bytes) -> tuple[str, bytes, list[tuple[int, int, int]]]:
-    """The topic of a row of the ledger, its entries, and the stretches whose ids it has.
+    """Return the topic of a ledger row, its entries, and the stretches whose ids it has.
 
     ValueError if it is not a row.
     """
@@ -54,13 +54,13 @@ def entries_of(value: bytes) -> tuple[str, bytes, list[tuple[int, int, int]]]:
 
 
 def entries_of_ids(topic: str, partition: int, first: int, ids: Sequence[str]) -> bytes:
-    """The entries of events that follow one another in the log."""
+    """Return the entries of events that follow one another in the log."""
     names = [event_id.encode(errors="surrogatepass") for event_id in ids]
     return b"".join(_of_ids(topic, partition, first, names))
 
 
 def stretch_of(entry: bytes) -> tuple[int, int, int]:
-    """Kafka partition, first offset and end."""
+    """Return the Kafka partition, the first offset and the end of an entry."""
     place = int.from_bytes(entry[MARK_BYTES:], "big")
     first = (place & ((1 << _PARTITION_SHIFT) - 1)) >> _SPAN_BITS
     return place >> _PARTITION_SHIFT, first, first + (1 << (place & ((1 << _SPAN_BITS) - 1)))
@@ -70,7 +70,7 @@ def _of_ids(topic: str, partition: int, first: int, ids: Sequence[bytes]) -> lis
     name, place = _name(topic), (partition << _PARTITION_SHIFT) | (first << _SPAN_BITS)
     step = 1 << _SPAN_BITS
     places = range(place, place + step * len(ids), step)
-    # By far most of the index's work: as little as can be for each.
+    # This is by far most of the index's work, so it does as little as possible for each id.
     return [
         blake2s(name + event_id, digest_size=8).digest() + at.to_bytes(8, "big")
         for event_id, at in zip(ids, places, strict=True)
@@ -87,7 +87,7 @@ def _name(topic: str) -> bytes:
 
 
 def _key_name(topic: str) -> bytes:
-    # No id holds a line break.
+    # No id contains a line break, so no mark of an id has the same input.
     return topic.encode() + b"\n\n"
 
 

@@ -1,8 +1,8 @@
 """Fills the index from the gateways' ledger as it is written, and answers lookups.
 
-The ledger has the ids and is a small part of the log. After a start it is read on from where the
-index's files end, or from as far back as is worth it. Events that no ledger names come from the
-audit, which has read them in the log.
+The ledger has the ids, and is small compared with the log. After a start, reading continues where
+the index's files end, or begins a limited number of rows back. Events that no ledger names come
+from the audit, which has found them in the log.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# Rows to read from after the first start: at most 450 million events, ten minutes of a core.
+# The rows to read at the first start: at most 450 million events, ten minutes of a core.
 _ROWS_BACK = 500_000
-# Read in one go; a row of 900 events takes 0.6 ms, and others have their turn after each.
+# Rows to read at once; a row of 900 events takes 0.6 ms, and other tasks run after each.
 _ROWS = 20
 _POLL_S = 1.0
 _PAUSE_S = 5.0
-# An index that was read to the end within this time counts as complete.
+# The index counts as complete if its feed was at the ledger's end within this time.
 _LEVEL_S = 5.0
-# A row is a megabyte at most.
+# A row has a megabyte at most.
 _FETCH_BYTES = 4_000_000
 
 
 class IndexFeed:
-    """The index of one process, if it is to have one."""
+    """The index of one process, if the settings allow one."""
 
     def __init__(
         self, settings: ObserveSettings, configuration: Callable[[], Configuration]
@@ -54,7 +54,7 @@ class IndexFeed:
 
     @property
     def askable(self) -> tuple[PlacesOf, ...]:
-        """Lookups of places by id and by key; none if there is to be no index."""
+        """The lookups of places by id and by key; empty if there is no index."""
         return () if self._index is None else (self.places_by_id, self.places_by_key)
 
     def places_by_id(self, topic: str, event_id: str) -> Places:
@@ -64,20 +64,20 @@ class IndexFeed:
         return self._places(topic, mark_of_key(topic, key))
 
     def page(self, asked: Mapping[str, str]) -> bytes:
-        """The places of an id, or else of an ordering key, as JSON for gateways."""
+        """Return the places of an id, or else of an ordering key, as JSON for gateways."""
         topic = asked.get("topic", "")
         by_key = mark_of_key(topic, asked.get("key", ""))
         mark = mark_of_id(topic, asked["id"]) if "id" in asked else by_key
         return msgspec.json.encode(self._places(topic, mark))
 
     def take_logged(self, where: KafkaPartition, first: int, ids: Sequence[str]) -> None:
-        """Enter events that no ledger names, and that the audit has found."""
+        """Enter events that no ledger names but the audit has found."""
         if self._index is not None:
             known = [(where.partition, first, first + len(ids))]
             self._index.add(where.topic, entries_of_ids(*where, first, ids), known)
 
     async def run(self) -> None:
-        """Follow the ledger until this is cancelled, through failures of Kafka and the disk."""
+        """Follow the ledger until cancelled, and retry after failures of Kafka and the disk."""
         index = self._index
         if index is None:
             await asyncio.Event().wait()
@@ -92,7 +92,7 @@ class IndexFeed:
             except (KafkaUnavailableError, OSError) as error:
                 log.warning("index.failed", error=repr(error))
             except Exception:
-                # A bug in the index makes searches find less; it must not end the audit beside it.
+                # A bug here may make searches find less, but must not end this process's audit.
                 log.exception("index.failed")
             else:
                 continue
@@ -110,11 +110,11 @@ class IndexFeed:
 async def _follow(reader: KafkaReader, index: EventIndex) -> None:
     spans, known = await reader.spans([ACKED]), index.position
     if not spans:
-        # Nobody has made it yet.
+        # The topic of the ledger does not exist yet.
         await asyncio.sleep(_PAUSE_S)
         return
     if any(known.get(where.partition, 0) > end for where, (_, end) in spans.items()):
-        log.warning("index.forgotten", reason="the ledger is another one")
+        log.warning("index.forgotten", reason="the ledger was replaced by another one")
         index.forget()
         known = {}
     back = _ROWS_BACK // max(len(spans), 1)
@@ -140,5 +140,5 @@ async def _follow(reader: KafkaReader, index: EventIndex) -> None:
             level_s = monotonic()
         index.is_behind = monotonic() - level_s > _LEVEL_S
         if index.is_behind:
-            # A long history leaves half of the core to others.
+            # While reading a long history, leave half of the core to others.
             await asyncio.sleep(monotonic() - began_s)

@@ -1,8 +1,9 @@
-"""Keeps entries of the index: the newest in memory, the others in sorted files, within a bound.
+"""Keeps entries of the index: the newest in memory, the others in sorted files, up to a limit.
 
-Each tenant has files of its own, and the tenant with the most loses its oldest files first. Entries
-that were not written yet are read again from the ledger, from the position kept beside the files.
-A sidecar of each file lists the stretches of the log whose ids it has in full, and a checksum.
+Each tenant has its own files; at the limit, the tenant with the most bytes loses its oldest file. A
+position beside the files says where to read on in the ledger, so that unwritten entries are read
+again. Each file has a sidecar with the stretches of the log whose ids it has in full, and a
+checksum.
 """
 
 import mmap
@@ -30,24 +31,25 @@ from shared.runtime.files.whole_file import write_whole
 
 log = structlog.get_logger()
 
-# Open entries are written to files at this number: 2 MB, which takes 30 ms to sort.
+# Entries in memory are written to files at this number: 2 MB, which takes 30 ms to sort.
 _ENTRIES = 131_072
-# And at this many per tenant with entries, so that many small tenants do not make many files.
+# With many tenants, entries wait until there are this many per tenant, so that many small tenants
+# do not need many files.
 _ENTRIES_OF_A_TENANT = 256
-# Places shown of one id or key; somebody who posts the same again and again sees the newest.
+# The most places of one id or key to return, the newest.
 _FOUND_MAX = 1_000
-# Remember at most this many indexed stretches; keep the longest.
+# The most indexed stretches to remember, the longest.
 _KNOWN_MAX = 1_000
-# A look begins again if a file was replaced meanwhile; one that others have removed stays away.
+# Tries of a lookup: it starts again if a file was replaced meanwhile.
 _LOOKS = 3
-# Each layout of entries has a folder of its own.
+# Each layout of entries has its own folder.
 _LAYOUT = "index-1"
 
 _BESIDE = ".known"
 
-# Kafka partition, first offset and end of each.
+# Each with its Kafka partition, first offset and end.
 Stretches: TypeAlias = tuple[tuple[int, int, int], ...]
-# By topic and Kafka partition: where the ids of all events are known.
+# By topic and Kafka partition: the offsets whose ids are all known.
 Known: TypeAlias = dict[str, dict[int, Offsets]]
 
 
@@ -60,7 +62,7 @@ class _Sidecar(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Loose:
-    """Entries that are in no file yet."""
+    """Entries that are not in a file yet."""
 
     entries: bytearray = field(default_factory=bytearray)
     known: Known = field(default_factory=dict)
@@ -77,7 +79,7 @@ class _SealedFile:
 
     @classmethod
     def read(cls, path: Path) -> "_SealedFile":
-        """ValueError of a file that is not as it was written."""
+        """Return the file of a path; ValueError if its content has changed since it was written."""
         entries, beside = path.read_bytes(), path.with_suffix(_BESIDE)
         sidecar = msgspec.json.decode(beside.read_bytes(), type=_Sidecar)
         if not entries or len(entries) % ENTRY_BYTES or crc32(entries) != sidecar.crc:
@@ -94,7 +96,7 @@ class _SealedFile:
         self.path.with_suffix(_BESIDE).unlink(missing_ok=True)
 
     def find(self, mark: bytes) -> Iterator[bytes]:
-        """The entries of a mark, the last first; OSError or ValueError if the file is gone."""
+        """Yield the entries of a mark, last first; OSError or ValueError if the file is gone."""
         with self.path.open("rb") as file:
             entries = mmap.mmap(file.fileno(), self.count * ENTRY_BYTES, access=mmap.ACCESS_READ)
         with entries:
@@ -104,30 +106,30 @@ class _SealedFile:
                 end -= 1
 
     def _place_of(self, entries: mmap.mmap, wanted: bytes) -> int:
-        # Marks are spread evenly: it is near where it would be if they were exactly so, and a
-        # page or two are read of a file that may not be in memory.
+        # Marks are spread evenly, so the entry is near its expected place: this reads only a page
+        # or two of a file that may not be in memory.
         guess = int.from_bytes(wanted[:MARK_BYTES], "big") * self.count >> (8 * MARK_BYTES)
         reach = 4 * isqrt(self.count) + 8
         low, high = max(0, guess - reach), min(self.count, guess + reach)
         if (low and _entry(entries, low) > wanted) or (
             high < self.count and _entry(entries, high - 1) < wanted
         ):
-            # One name has very many.
+            # One name has very many entries: search the whole file.
             low, high = 0, self.count
         return bisect_left(range(self.count), wanted, low, high, key=lambda at: _entry(entries, at))
 
 
 @dataclass(slots=True)
 class EventIndex:
-    """The index in a folder that is ours alone. Asked by any thread, filled by one at a time."""
+    """The index in a folder of its own; any thread may ask it, one at a time may fill it."""
 
     folder: Path
     bytes_max: int
-    # Whose a stream is.
+    # Returns the tenant of a stream.
     tenant_of: Callable[[str], str]
-    # The log may have events that were not read yet.
+    # Whether the log may have events that were not read yet.
     is_behind: bool = True
-    # By tenant's folder: entries in no file yet, entries being written to one, and the files.
+    # By tenant's folder: entries in memory, entries being written to a file, and the files.
     _open: dict[str, _Loose] = field(default_factory=dict)
     _closing: dict[str, _Loose] = field(default_factory=dict)
     _sealed: dict[str, list[_SealedFile]] = field(default_factory=dict)
@@ -141,7 +143,7 @@ class EventIndex:
                 try:
                     sealed = _SealedFile.read(path)
                 except (OSError, ValueError) as error:
-                    # Its events are then found by reading the log.
+                    # Searches find its events by reading the log instead.
                     log.warning("index.file_dropped", path=str(path), error=str(error))
                     path.unlink()
                 else:
@@ -150,12 +152,12 @@ class EventIndex:
             if not path.name.isdecimal() and not (
                 path.suffix == _BESIDE and path.with_suffix("").exists()
             ):
-                # Its writer died.
+                # A writer died before it had finished this file.
                 path.unlink()
 
     @property
     def position(self) -> dict[int, int]:
-        """Up to where the ledger is in files, by its Kafka partitions; empty if nothing is."""
+        """The ends of the ledger's part that is in files, by Kafka partition; empty if none is."""
         try:
             return msgspec.json.decode(self._position.read_bytes(), type=dict[int, int])
         except (FileNotFoundError, msgspec.DecodeError):
@@ -163,18 +165,18 @@ class EventIndex:
 
     @property
     def byte_count(self) -> int:
-        """The size of all files."""
+        """The total size of all files."""
         with self._lock:
             return sum(map(_bytes_of, self._sealed.values()))
 
     @property
     def is_full(self) -> bool:
-        """Whether the open entries are worth a file."""
+        """Whether there are enough entries in memory to write a file."""
         wanted = max(_ENTRIES, _ENTRIES_OF_A_TENANT * len(self._open))
         return sum(len(of.entries) for of in self._open.values()) >= wanted * ENTRY_BYTES
 
     def add(self, topic: str, entries: bytes, known: Iterable[tuple[int, int, int]] = ()) -> None:
-        """Enter entries of a topic, and the stretches whose ids they name in full."""
+        """Enter entries of a topic, and the stretches whose ids they contain in full."""
         with self._lock:
             loose = self._open.setdefault(self._group(topic), _Loose())
             loose.entries.extend(entries)
@@ -183,12 +185,12 @@ class EventIndex:
                 of_topic.setdefault(partition, Offsets()).add(first, end)
 
     def forget_open(self) -> None:
-        """Forget entries that are in no file; they will be read again."""
+        """Drop the entries in memory; they will be read again."""
         with self._lock:
             self._open, self._closing = {}, {}
 
     def forget(self) -> None:
-        """Forget everything, because it describes another ledger."""
+        """Drop everything, because it describes another ledger."""
         self.forget_open()
         with self._lock:
             files = [each for of in self._sealed.values() for each in of]
@@ -198,26 +200,23 @@ class EventIndex:
         self._position.unlink(missing_ok=True)
 
     def look(self, topic: str, mark: bytes) -> tuple[Stretches, Stretches]:
-        """The newest places of a mark, and the stretches where all ids are known.
-
-        Kafka partition, first offset and end of each.
-        """
+        """Return the newest places of a mark, and the stretches whose ids are all known."""
         # Entries that came before their stream was known have no tenant.
         groups = {self._group(topic), _group_of("")}
         for looks_left in reversed(range(_LOOKS)):
             with self._lock:
                 both = (self._open, self._closing)
                 loose = [of[group] for of in both for group in groups if group in of]
-                # A copy: 2 MB at most, unless the tenants are very many.
+                # A copy: 2 MB at most, unless there are very many tenants.
                 parts = [bytes(each.entries) for each in loose]
                 known = [list(_of_topic(each.known, topic)) for each in loose]
                 files = [each for group in groups for each in self._sealed.get(group, ())]
-            # Entries read before a crash that lost the position were read again: count them once.
+            # After a crash that lost the position, entries may be here twice: count them once.
             entries = dict.fromkeys(entry for each in parts for entry in _scan(each, mark))
             is_whole = True
             for each in sorted(files, key=lambda each: -each.number):
                 if len(entries) >= _FOUND_MAX:
-                    # There may be others, so no stretch is known to be complete.
+                    # There may be more places, so no stretch is known to be complete.
                     known = []
                     break
                 try:
@@ -231,7 +230,7 @@ class EventIndex:
         return stretches, _longest(chain.from_iterable(known))
 
     def seal(self, position: Mapping[int, int]) -> None:
-        """Write the open entries into files; `position` is where they end in the ledger."""
+        """Write the entries in memory to files; `position` is where they end in the ledger."""
         with self._lock:
             self._open, self._closing = {}, self._open
         for group, loose in self._closing.items():
@@ -262,7 +261,7 @@ class EventIndex:
             each.remove()
 
     def _drop(self) -> None:
-        """Keep within the bound: the tenant with the most loses its oldest files."""
+        """Keep below the limit: the tenant with the most bytes loses its oldest files."""
         while self.byte_count > self.bytes_max:
             with self._lock:
                 group = max(self._sealed, key=lambda name: _bytes_of(self._sealed[name]))
@@ -303,7 +302,7 @@ def _longest(stretches: Iterable[tuple[int, int, int]]) -> Stretches:
 
 
 def _joined(parts: Sequence[Known]) -> Known:
-    """The known stretches of all parts together; the longest for each topic."""
+    """Join the known stretches of all parts; keep the longest for each topic."""
     made: Known = {}
     for topic in {topic for known in parts for topic in known}:
         stretches = _longest(chain.from_iterable(_of_topic(known, topic) for known in parts))
@@ -317,7 +316,7 @@ def _entry(entries: mmap.mmap, at: int) -> bytes:
 
 
 def _scan(entries: bytes, mark: bytes) -> Iterator[bytes]:
-    """The entries of a mark, the last first."""
+    """Yield the entries of a mark, last first."""
     end = len(entries)
     while (at := entries.rfind(mark, 0, end)) >= 0:
         if at % ENTRY_BYTES == 0:

@@ -1,1 +1,1 @@
-"""Lag and backlog, sampled while events flow."""
+"""Samples lag and backlog while events flow."""

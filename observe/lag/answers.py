@@ -12,7 +12,7 @@ from shared.proof.overview import Answers, RefusedRequest
 from shared.proof.receipt import Receipt, ReceiptOutcome
 
 _NEWEST = 5
-# Destinations choose their statuses freely; further ones count as one.
+# Destinations may answer any status; after this many kinds, all others count as one.
 _KINDS_MAX = 20
 _OTHERS = "other"
 
@@ -27,7 +27,7 @@ class RecentAnswers:
     _last: tuple[str, int] = ("", 0)
 
     def add(self, receipt: Receipt) -> None:
-        """Enter a receipt; the others of its batch say the same of its requests."""
+        """Enter a receipt, unless another receipt of its batch has reported the same requests."""
         one = receipt.batch_id, receipt.ended_at_ms
         if not receipt.batch_id or one == self._last:
             return
@@ -41,17 +41,17 @@ class RecentAnswers:
             self._newest.append(RefusedRequest(receipt.batch_id, receipt.event_count, shown))
 
     def of(self, step: int) -> Counter[str]:
-        """The number of requests of one step, by outcome."""
+        """Return the number of requests of one step, by outcome."""
         return self._counts.of(step)
 
     def read(self, *, now_ms: int, span_ms: int) -> Answers:
-        """The answers of the last `span_ms`, the most frequent first; forgets older ones."""
+        """Return the answers of the last `span_ms`, most frequent first; drop older ones."""
         total = self._counts.read(now_ms=now_ms, span_ms=span_ms)
         return Answers(dict(total.most_common(_KINDS_MAX)), tuple(reversed(self._newest)))
 
 
 def _reasons(receipt: Receipt) -> Iterator[str]:
-    """The outcome of each request of a round."""
+    """Yield the outcome of each request of a round."""
     for failed in receipt.failed_tries:
         yield failed.reason
     if receipt.outcome is ReceiptOutcome.DELIVERED:

@@ -1,7 +1,7 @@
 """Groups a destination's dead letters by reason and answer, and counts each group over time.
 
-A destination has at most _GROUPS_MAX groups: all further answers are one group. Only its books know
-how many of a group are still dead, as they know which were sent again.
+A destination has at most _GROUPS_MAX groups, and one more for all further answers. Only its books
+know how many events of a group are still dead, as they know which were sent again.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class _GroupCount:
 
 @dataclass(slots=True)
 class DeadGroups:
-    """The groups of one destination, each under the name that its books use."""
+    """The groups of one destination, by the names that its books use."""
 
     _groups: dict[str, _GroupCount] = field(default_factory=dict)
 
@@ -58,7 +58,7 @@ class DeadGroups:
         return name
 
     def read(self, counts: Mapping[str, int]) -> tuple[DeadGroup, ...]:
-        """The groups with events that are still dead, and their number; forgets the others."""
+        """Return the groups that still have dead events, with their number; drop the others."""
         self._groups = {name: of for name, of in self._groups.items() if counts.get(name)}
         return tuple(
             DeadGroup(
@@ -76,7 +76,7 @@ class DeadGroups:
 
 
 def _answer_of(receipt: Receipt) -> str:
-    """The answer to the last request, if they died of it; empty if there was none."""
+    """Return the answer to the last request if it made the events dead letters; else empty."""
     if not receipt.failed_tries:
         return ""
     last = receipt.failed_tries[-1]

@@ -1,4 +1,4 @@
-"""Watches the basis of lag and loss: replicas in sync, and clocks that agree with the broker's."""
+"""Checks the basis of lag and loss: replicas in sync, and clocks that agree with the broker's."""
 
 import asyncio
 import contextlib
@@ -17,16 +17,16 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# An alert waits a minute before it speaks; a look costs a handful of requests.
+# Alerts wait a minute, and a check costs a handful of requests.
 _STEP_S = 15.0
-# A row of the ledger is written within this time of its events, as its gateway gathers them.
+# A gateway gathers events for at most this time before it writes their row of the ledger.
 _ROW_MS_MAX = 5_000
 _OURS = "hifi."
 _MIN_ISR = "min.insync.replicas"
 
 
 async def watch_kafka(bootstrap_servers: str, metrics: Metrics) -> None:
-    """Look every few seconds until cancelled; the sampler reports a Kafka that is away."""
+    """Check at intervals until cancelled; the sampler reports an unreachable Kafka."""
     under_min = metrics.gauge(OBSERVE_UNDER_MIN_ISR_TOPICS)
     skew = metrics.gauge(OBSERVE_CLOCK_SKEW_SECONDS)
     while True:
@@ -42,7 +42,7 @@ async def watch_kafka(bootstrap_servers: str, metrics: Metrics) -> None:
 
 
 async def topics_under_min_isr(bootstrap_servers: str) -> list[str]:
-    """Our topics with a Kafka partition that takes no writes, for want of replicas."""
+    """Return our topics with a Kafka partition that lacks replicas and so takes no writes."""
     async with topic_admin(bootstrap_servers) as admin:
         names = [name for name in await admin.names() if name.startswith(_OURS)]
         states = await admin.states(names)
@@ -54,22 +54,22 @@ async def topics_under_min_isr(bootstrap_servers: str) -> list[str]:
 
 
 async def own_skew_ms(bootstrap_servers: str) -> float:
-    """How far this machine's clock is ahead of the broker's, to within half of a produce."""
+    """Return how far this clock is ahead of the broker's, exact to half a produce request."""
     async with running(new_producer(bootstrap_servers), bootstrap_servers) as producer:
         await producer.send_and_wait(PROBE, b"warm up: the first pays for its connection")
         before_ms = now_ms()
         stored = await producer.send_and_wait(PROBE, b"what time is it?")
         after_ms = now_ms()
-    # Anywhere between the two the broker may have looked at its clock.
+    # The broker read its clock at some moment between the two.
     if before_ms <= stored.timestamp <= after_ms:
         return 0.0
     return float((before_ms + after_ms) / 2 - stored.timestamp)
 
 
 async def gateway_skew_ms(bootstrap_servers: str) -> float | None:
-    """How far the gateways' clocks are off, by their newest rows in the ledger; None without any.
+    """Return the largest skew of the gateways' clocks, by their newest rows; None without rows.
 
-    A row is stored a little after its events were accepted: any difference beyond that is skew.
+    A row is stored soon after its events were accepted: any difference beyond that is skew.
     """
     async with open_reader(bootstrap_servers) as reader:
         spans = await reader.spans([ACKED])

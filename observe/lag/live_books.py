@@ -1,7 +1,7 @@
 """Keeps every destination's books as receipts come, against the log and the lanes' positions.
 
-A position is asked for before the receipts that it can vouch for are read to their end: otherwise
-events that a lane has just delivered and passed would look lost. Nothing here asks Spark.
+A lane's position is fetched first, and then all receipts up to now are read: otherwise events that
+the lane has just delivered and passed would look lost. Nothing here asks Spark.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,14 +30,14 @@ Values: TypeAlias = Mapping[str, list[bytes]]
 
 # Seconds to wait for followed records, if there are none.
 POLL_S = 0.2
-# A record and its neighbours; a peek wants one event of at most a megabyte.
+# Room for a record and its neighbours; a peek needs only one record.
 _PEEK_BYTES = 65_536
 _PEEK_S = 2.0
 
 
 @dataclass(slots=True)
 class LiveBooks:
-    """The proven progress of each destination so far. Made by `open_books`."""
+    """The proven progress of each destination so far. Created by `open_books`."""
 
     # Follows receipts, and the other topics that are read with them.
     _follow: Follow
@@ -45,14 +45,14 @@ class LiveBooks:
     _groups: LaneGroups
     _configuration: Callable[[], Configuration]
     _progress: dict[str, Progress] = field(default_factory=dict)
-    # Where the logs of streams began and ended when they were looked at, by topic.
+    # The starts and ends of the streams' logs when they were last read, by topic.
     _logs: dict[str, dict[KafkaPartition, tuple[int, int]]] = field(default_factory=dict)
     # The restores' own reports.
     restores: Restores = field(default_factory=Restores)
 
     @property
     def destination_ids(self) -> list[str]:
-        """The destinations that have had a receipt, or were asked for."""
+        """The destinations that have had a receipt or were requested."""
         return list(self._progress)
 
     def of(self, destination_id: str) -> Progress:
@@ -65,36 +65,36 @@ class LiveBooks:
         return self._progress[destination_id]
 
     def balance(self, destination_id: str) -> Balance:
-        """The books of one destination, as far as everything has been read."""
+        """Return the books of one destination, from everything read so far."""
         progress = self.of(destination_id)
-        # There may be an archive since.
+        # An archive may have been added since.
         progress.reads_archives = self._configuration().reads_archives(destination_id)
         return progress.balance(self.log_of(destination_id))
 
     def left_of(self, gone: RemovedDestination) -> RemovedView:
-        """The books of a removed destination."""
+        """Return the books of a removed destination."""
         balance = self.balance(gone.id).come_to
         groups = self.of(gone.id).dead_groups()
         return RemovedView(gone.stream, gone.name, gone.removed_at_ms, balance, groups)
 
     def of_pipelines(self, configuration: Configuration) -> Iterator[PipelineView]:
-        """The books of each existing pipeline, by stream and name."""
+        """Yield the books of each existing pipeline, by stream and name."""
         there = configuration.pipelines.values()
         for pipeline in sorted(there, key=lambda each: (each.source.stream, each.name)):
             balance = self.balance(pipeline.lane_id)
             yield PipelineView(pipeline.source.stream, pipeline.name, balance)
 
     def log_of(self, destination_id: str) -> Ranges:
-        """The log of a destination's stream, by Kafka partition."""
+        """Return the log of a destination's stream, by Kafka partition."""
         return self._logs.get(topic_of(destination_id), {})
 
     def acked_count(self, stream: str) -> int:
-        """How many events the log of a stream holds."""
+        """Return the number of events in the log of a stream."""
         log_spans = self._logs.get(stream_topic(stream), {})
         return sum(end - first for first, end in log_spans.values())
 
     def unknown_of(self, configuration: Configuration) -> Iterator[UnknownView]:
-        """Destinations that are not configured here, and for which events wait."""
+        """Yield the destinations that are not configured here but have waiting events."""
         known = {*configuration.destinations, *configuration.removed_destinations}
         for destination_id in sorted(self._progress.keys() - known):
             waiting = sum(self._progress[destination_id].waiting_by_cause().values())
@@ -102,21 +102,21 @@ class LiveBooks:
                 yield UnknownView(*stream_and_name(destination_id), waiting)
 
     async def look_at_log(self, streams: Iterable[str]) -> None:
-        """See where the logs of streams begin and end now."""
+        """Read where the logs of streams begin and end now."""
         spans = await self._peeker.spans([stream_topic(stream) for stream in streams])
         self._logs = {}
         for where, span in spans.items():
             self._logs.setdefault(where[0], {})[where] = span
 
     async def stored_at_ms(self, place: Origin) -> int | None:
-        """When the broker took the first record from there on; None if none comes."""
+        """Return when the broker took the first record from there on; None if none comes."""
         where = KafkaPartition(place.topic, place.partition)
         follow = self._peeker.follow({where: place.offset})
         records = await follow.read(wait_s=_PEEK_S, records_max=1)
         return records[0].timestamp_ms if records else None
 
     async def read(self) -> Values:
-        """Enter the receipts that have come; return all values that have come, by topic."""
+        """Enter the receipts that have come, and return all values that have come, by topic."""
         values = await self._follow.values(wait_s=POLL_S)
         at_ms = now_ms()
         for value in values.get(RESTORES, ()):
@@ -130,7 +130,7 @@ class LiveBooks:
         return values
 
     async def catch_up(self, destination_ids: Iterable[str]) -> AsyncIterator[Values]:
-        """Ask for the lanes' positions, then read all receipts up to now."""
+        """Fetch the lanes' positions, then read all receipts up to now."""
         retrier = await self._groups.position(RETRIER)
         for destination_id in destination_ids:
             position = await self._groups.position(destination_id)
@@ -158,7 +158,8 @@ async def open_books(
 ) -> AsyncIterator[LiveBooks]:
     """Open separate books, read from Kafka with consumers that belong to no group.
 
-    They follow all receipts and restores, and the topics in `latest` from a moment (epoch ms) on.
+    They follow all receipts and restores, and the topics in `latest` from the given time (epoch ms)
+    on.
     """
     since_ms = latest or {}
     async with (

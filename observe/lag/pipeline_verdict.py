@@ -1,4 +1,4 @@
-"""Sums a pipeline up in one word for people, and a sentence that says why."""
+"""Gives a pipeline its verdict: one word, and a sentence that says why."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from shared.config.pipeline_state import PipelineState
 from shared.proof.overview import DestinationView, Finding, StreamVerdict
 from shared.proof.receipt import ReceiptOutcome
 
-# The first pipeline of a process waits for Spark to start; a job is cut off after a minute.
+# The first pipeline of a process waits for Spark to start, and a job may take a minute.
 STALLED_AFTER_S = 90.0
 
 
@@ -21,9 +21,9 @@ def pipeline_verdict(
     blindness: str = "",
     slow_after_s: float,
 ) -> Finding:
-    """The worst verdict that holds, and why.
+    """Return the worst verdict that applies, and why.
 
-    `problem`: what could not be read, if anything; `blindness`: why nobody looks for losses.
+    `problem`: what could not be read, if anything; `blindness`: why losses are not checked.
     """
     lost = loss_of(lane)
     if lost is None and problem:
@@ -37,12 +37,12 @@ def pipeline_verdict(
 def _trouble(
     lane: DestinationView, state: PipelineState, rates: Mapping[str, float]
 ) -> Finding | None:
-    """The trouble that keeps it from its events."""
+    """Return the trouble that keeps it from processing events, if any."""
     if state.standing == "refused":
         where = f" ({state.pointer})" if state.pointer else ""
         return Finding(StreamVerdict.DISABLED, f"it is refused: {state.why}{where}", "refused")
     if lane.silent_s >= STALLED_AFTER_S:
-        reason = f"{counted(lane.balance.queued, 'is', 'are')} there and none has moved"
+        reason = f"{counted(lane.balance.queued, 'is', 'are')} queued and none has moved"
         return Finding(StreamVerdict.STALLED, f"{reason} for {lane.silent_s:.0f} s", state.standing)
     dead, total = rates.get(ReceiptOutcome.DEAD.value, 0.0), sum(rates.values())
     if dead and dead >= total / 2:
@@ -52,7 +52,7 @@ def _trouble(
 
 
 def _pace(lane: DestinationView, slow_after_s: float) -> Finding:
-    """Whether events move as they should, once nothing worse is known."""
+    """Return SLOW if events are late, otherwise OK."""
     p95_s = lane.since_accepted.p95_ms / 1000 if lane.since_accepted else 0.0
     if lane.oldest_age_s is not None and lane.oldest_age_s >= slow_after_s:
         return Finding(

@@ -1,7 +1,7 @@
 """Follows one destination by its receipts: its progress, its lag, and its waiting events.
 
-Events delivered below the first open one are kept as a count only, so that memory grows with open
-and dead events, not with all events so far.
+Events delivered before the first open one are only counted, so memory grows with open and dead
+events, not with all events.
 """
 
 from collections import Counter, deque
@@ -32,30 +32,30 @@ from shared.retry.decision import (
     RETRIES_EXHAUSTED,
 )
 
-# Five minutes smooth out micro-batches and still forget an incident within a coffee.
+# Five minutes smooth out micro-batches, and still forget an incident soon.
 SLOT_S = 30
 SLOTS = 10
 WINDOW_MS = SLOTS * SLOT_S * 1000
-# Twice as long as streams are kept, and half as long as receipts: events accepted since then have
-# all of their receipts, so that one without any is not delivered.
+# Twice as long as streams are kept, and half as long as receipts: all receipts of events accepted
+# since then still exist, so an event without any is not delivered.
 _TOLD_MS = 2 * STREAM_RETENTION_MS
-# Given up at once at the request of the destination, or of a rule on the way to it.
+# Reasons to give an event up at once, at the destination's request or because of a rule.
 _REFUSED = frozenset(
     {DESTINATION_REFUSED_RETRY, Failure.POLICY_BLOCKED.value, Failure.REQUEST_UNBUILDABLE.value}
     | {f"asked_{directive.value}" for directive in WebhookDirective}
 )
-# Not the destination's fault, but only its owner can mend it.
+# Not the destination's fault, but only its owner can correct it.
 _OWNERS_FAULTS = frozenset(
     {Failure.SECRET_UNAVAILABLE.value, Failure.TOKEN_UNAVAILABLE.value, Failure.INTERNAL.value}
 )
-# Not tried, or not to be tried now, by no fault of the destination's.
+# Not tried, or not to be tried now, through no fault of the destination.
 _PARKED = frozenset(
     failure.value for failure in Failure if classify(NoResponse(failure)).outcome is Outcome.PARK
 )
 
 
 def cause_of(reason: str) -> str:
-    """Why an event waits, as one of four words."""
+    """Return why an event waits, as one of four causes."""
     if reason == "status_429" or "rate" in reason:
         return "rate-limited"
     if "breaker" in reason:
@@ -67,7 +67,7 @@ def cause_of(reason: str) -> str:
 
 @dataclass(slots=True)
 class Rolling:
-    """Durations that were entered within the last SLOTS * SLOT_S seconds."""
+    """The durations entered within the last SLOTS * SLOT_S seconds."""
 
     _slots: deque[tuple[int, LogBuckets]] = field(default_factory=lambda: deque(maxlen=SLOTS))
 
@@ -81,7 +81,7 @@ class Rolling:
         self.merge(LogBuckets.of_counts({-value_ms: count}, until_ms=0), now_ms=now_ms)
 
     def read(self, *, now_ms: int) -> LogBuckets:
-        """Everything that is not too old yet."""
+        """Return the durations that are not too old."""
         oldest = now_ms // (SLOT_S * 1000) - SLOTS
         total = LogBuckets()
         for slot, buckets in self._slots:
@@ -91,7 +91,7 @@ class Rolling:
 
 
 def fate_of(receipt: Receipt) -> str:
-    """The member of `RecentOutcomes` that a receipt counts in; empty if it counts in none."""
+    """Return the member of `RecentOutcomes` that a receipt counts in; empty if in none."""
     reason = receipt.reason
     match receipt.outcome:
         case ReceiptOutcome.DELIVERED:
@@ -110,11 +110,11 @@ def fate_of(receipt: Receipt) -> str:
 
 
 def _outcomes_of(receipt: Receipt) -> dict[str, int]:
-    """The number of a receipt's events in a pipeline, by outcome."""
+    """Return the number of a receipt's events in a pipeline, by outcome."""
     if receipt.outcome is not ReceiptOutcome.DELIVERED:
         return {receipt.outcome.value: receipt.event_count}
     others = {outcome: sum(minutes.values()) for outcome, minutes in receipt.not_passed.items()}
-    # The first of several receipts of a job counts the events that none of them passed on.
+    # If a job has several receipts, the first counts all events that were not passed on.
     return {PASSED: receipt.event_count - sum(others.values()), **others}
 
 
@@ -134,23 +134,23 @@ class Recent:
             self._outcomes.at(receipt.ended_at_ms).update(_outcomes_of(receipt))
 
     def rates(self, *, now_ms: int, span_ms: int = MINUTE_MS) -> dict[str, float]:
-        """Events per second that a pipeline has processed, by outcome."""
+        """Return the events per second that a pipeline has processed, by outcome."""
         # Includes the step in which the span began.
         total = self._outcomes.read(now_ms=now_ms, span_ms=span_ms + STEP_MS)
         return {outcome: count * 1000 / span_ms for outcome, count in total.items()}
 
     def of(self, step: int) -> Counter[str]:
-        """The number of events in one step, by outcome."""
+        """Return the number of events in one step, by outcome."""
         return self._fates.of(step)
 
     def read(self, *, now_ms: int, span_ms: int = WINDOW_MS) -> RecentOutcomes:
-        """The outcomes of the last `span_ms`; forgets those older than the window."""
+        """Return the outcomes of the last `span_ms`; drop those older than the window."""
         return RecentOutcomes(**self._fates.read(now_ms=now_ms, span_ms=span_ms, kept_ms=WINDOW_MS))
 
 
 @dataclass(slots=True)
 class Lags:
-    """How late events went through one stage, of the last minutes."""
+    """The lags of events at one stage in the last minutes."""
 
     in_from_accepted: Rolling = field(default_factory=Rolling)
     out_from_accepted: Rolling = field(default_factory=Rolling)
@@ -174,35 +174,37 @@ class Progress:
     """One destination."""
 
     destination_id: str
-    # It counts from where its lane began, and not from where the log does.
+    # Whether it counts from where its lane began, and not from the beginning of the log.
     starts_late: bool = False
-    # It may read events from an archive that the log no longer holds.
+    # Whether it may read events from an archive that the log no longer holds.
     reads_archives: bool = False
     delivery: Lags = field(default_factory=Lags)
     retrier: Lags = field(default_factory=Lags)
     recent: Recent = field(default_factory=Recent)
     answers: RecentAnswers = field(default_factory=RecentAnswers)
-    # How late events were delivered, from when they were accepted.
+    # The lags of delivered events since their acceptance.
     _lateness: StepLags = field(default_factory=lambda: StepLags(WINDOW_MS // STEP_MS))
-    # When the last receipt came, by our clock; 0 while none has.
+    # When the last receipt came, by our clock; 0: none yet.
     heard_at_ms: int = 0
-    # By Kafka partition of the stream: its outcomes, and from where on events are counted.
+    # By Kafka partition of the stream: the first counted offset, and the outcomes.
     _outcomes: dict[KafkaPartition, tuple[int, OutcomeSets]] = field(default_factory=dict)
     # Kafka partitions whose first receipt from the lane has come.
     _told: set[KafkaPartition] = field(default_factory=set)
     _unconfirmed: UnconfirmedReceipts = field(default_factory=UnconfirmedReceipts)
     _died_of: DeadGroups = field(default_factory=DeadGroups)
-    # As they were last returned; None once a receipt or a position has come since.
+    # The groups and the balance as last returned; None if something that changes them has come
+    # since.
     _told_groups: tuple[DeadGroup, ...] | None = None
     _told_balance: tuple[tuple[Ranges, bool], Balance] | None = None
 
     def take(self, receipt: Receipt, *, now_ms: int) -> None:
-        """Enter one receipt; each outcome counts once, even if the receipt comes repeatedly."""
+        """Enter one receipt; an outcome counts once, even if its receipt comes repeatedly."""
         assert receipt.destination_id == self.destination_id, "another destination's receipt"
         self.heard_at_ms = now_ms
         self._told_balance = None
         if not receipt.is_retry and self._since_ms(receipt) > now_ms - _TOLD_MS:
-            # Later ones may belong to a replay, which says nothing about the events between.
+            # Only the first receipt of a Kafka partition counts: later ones may belong to a replay,
+            # which says nothing about the events in between.
             for topic, partition, first, _ in receipt.covered:
                 where = KafkaPartition(topic, partition)
                 if where not in self._told:
@@ -210,7 +212,7 @@ class Progress:
                     self._count_from(where, first)
         if self._unconfirmed.admit(receipt):
             self._count(receipt)
-        # Skips most of a long history, which says nothing about the last minutes.
+        # Skip most of a long history, which says nothing about the last minutes.
         if receipt.ended_at_ms > now_ms - WINDOW_MS:
             (self.retrier if receipt.is_retry else self.delivery).take(receipt)
             self.recent.add(receipt)
@@ -220,27 +222,27 @@ class Progress:
                 self._lateness.merge(lags, at_ms=receipt.ended_at_ms)
 
     def ended(self, step: int) -> tuple[DestinationStep, LogBuckets]:
-        """The outcomes of events in a step that is over, and how late those delivered were."""
+        """Return the outcomes of events in a finished step, and the lags of delivered ones."""
         fates, requests = self.recent.of(step), self.answers.of(step)
         counts = (fates[name] for name in ("delivered", "refused", "failed", "rate_limited"))
         taken = DestinationStep(STEP_MS / 1000, *counts, *statuses(requests))
         return taken, self._lateness.of(step)
 
     def _since_ms(self, receipt: Receipt) -> int:
-        """Since when every receipt would be there if this one is the first."""
-        # Nothing is replayed to a pipeline, and its events may be as old as an archive.
+        """Return the time since which all receipts must exist if this one is the first."""
+        # Pipelines get no replays, and their events may be as old as an archive.
         is_lane = is_pipelines(stream_and_name(self.destination_id)[1])
         return receipt.ended_at_ms if is_lane else receipt.accepted_at_ms_min
 
     def delivered_per_s(self, at_ms: int) -> float:
-        """Events that it has taken in the last minute."""
+        """Return the events per second that it took in the last minute."""
         return self.recent.read(now_ms=at_ms, span_ms=MINUTE_MS).delivered * 1000 / MINUTE_MS
 
     def reached(self, position: Position) -> None:
         """Enter the positions that the lane and the retrier report."""
         self._told_balance = None
         for where, offset in position.items():
-            # A lane that has not begun is at 0 too, and may begin elsewhere.
+            # A lane that has not started is also at 0, and may start elsewhere.
             if offset and where in self._outcomes:
                 self._count_from(where, offset)
         for receipt in self._unconfirmed.reached(position):
@@ -248,20 +250,20 @@ class Progress:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether everything in the receipts counts already."""
+        """Whether all outcomes in the receipts already count."""
         return not self._unconfirmed.offsets()
 
     def begin(self, log: Ranges) -> None:
-        """Look at the log for the first time: its earlier events count if they are due."""
+        """Start counting with the present log; its earlier events count if they are due."""
         for where, span in log.items():
             self._outcomes_of(where, self._begin(span))
 
     def _begin(self, span: tuple[int, int]) -> int:
-        """Where the books of a Kafka partition begin, unless its lane reports earlier events."""
+        """Return where a Kafka partition's books begin, unless its lane reports earlier events."""
         return span[self.starts_late]
 
     def _count_from(self, where: KafkaPartition, offset: int) -> None:
-        """Count events that the log no longer holds, too: those deleted unread are a loss."""
+        """Count from an earlier offset, even of deleted events: those deleted unread are a loss."""
         begin, outcomes = self._outcomes_of(where)
         if offset < begin:
             others = outcomes.dead.union(outcomes.waiting)
@@ -290,9 +292,9 @@ class Progress:
         return self._outcomes[where]
 
     def balance(self, log: Ranges) -> Balance:
-        """The books over the log's [first, end).
+        """Return the books over the log's [first, end).
 
-        A lane that never reported a position is taken to be at its last outcome.
+        A lane that never reported a position counts as being at its last outcome.
         """
         over = log, self.reads_archives
         if self._told_balance is None or self._told_balance[0] != over:
@@ -320,11 +322,11 @@ class Progress:
         return total
 
     def waiting_by_cause(self) -> dict[str, int]:
-        """How many wait for which reason."""
+        """Return the number of waiting events for each cause."""
         return self._by_cause(ReceiptOutcome.WAITING)
 
     def dead_groups(self) -> tuple[DeadGroup, ...]:
-        """The events given up and not sent again since, by reason and answer."""
+        """Return the events given up and not sent again since, by reason and answer."""
         if not self._died_of:
             return ()
         if self._told_groups is None:
@@ -339,15 +341,15 @@ class Progress:
         return {cause: count for cause, count in sorted(counts.items()) if count}
 
     def oldest_open(self, log: Ranges) -> Iterator[Origin]:
-        """The first event of each Kafka partition that was never delivered nor dead.
+        """Yield the first event of each Kafka partition that was never delivered nor dead.
 
-        An event that a person has sent again out of dead letters is under way, but not old.
+        An event that a person has sent again from dead letters is open, but does not count as old.
         """
         for (topic, number), (first, end) in log.items():
             _, outcomes = self._outcomes_of(
                 KafkaPartition(topic, number), self._begin((first, end))
             )
-            # A base is the offset of the first such event.
+            # The base is the offset of the first such event.
             oldest = max(outcomes.base, first)
             if oldest < end:
                 yield Origin(topic, number, oldest)

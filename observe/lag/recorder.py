@@ -1,4 +1,4 @@
-"""Enters each step of time into the series once it is over, beside observe's other work."""
+"""Enters each step of time into the series once it is over."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,9 +16,10 @@ from shared.runtime.clock import now_ms
 log = structlog.get_logger()
 
 _LOOK_S = 1.0
-# Steps back for which receipts are kept apart, so that steps missed in a restart are filled in.
+# The newest steps whose receipts are counted separately, so that steps missed during a restart can
+# be filled in.
 _BACK = WINDOW_MS // STEP_MS - SETTLES
-# Waiting events, and the age of the oldest, by destination.
+# The views with the backlog and the age of the oldest event, by destination.
 _Held = Mapping[str, DestinationView]
 
 
@@ -40,13 +41,13 @@ class Recorder:
         self._is_failing = False
 
     async def run(self) -> None:
-        """Record until cancelled. A full disk costs the pictures, and nothing else."""
+        """Record until cancelled; a full disk costs only charts."""
         while True:
             try:
                 if not self._series.is_open:
                     await asyncio.to_thread(self._series.open)
                 has_room = await self.look(now_ms())
-                trouble = "" if has_room else "there are more names than room"
+                trouble = "" if has_room else "there is no room for all names"
             except OSError as error:
                 trouble = repr(error)
             if trouble and not self._is_failing:
@@ -55,7 +56,7 @@ class Recorder:
             await asyncio.sleep(_LOOK_S)
 
     async def look(self, at_ms: int) -> bool:
-        """Enter the steps that are over; False if there was no room for all of them."""
+        """Enter the finished steps; return False if there was no room for all of them."""
         going_on = at_ms // STEP_MS
         if going_on - 1 not in self._held:
             views = self._source.overview.takers
@@ -65,7 +66,7 @@ class Recorder:
             self._held[going_on - 1] = {view.destination_id: view for view in views}
         has_room, newest = True, self._series.newest
         if newest > going_on + _BACK:
-            # The clock was set back further than we wait for.
+            # The clock was set back too far to wait until it has caught up.
             newest = going_on - SETTLES - 1
         for step in range(max(newest + 1, going_on - _BACK), going_on - SETTLES + 1):
             ended = self._source.ended(step)
@@ -77,7 +78,7 @@ class Recorder:
 
 
 def _with_held(ended: EndedStep, held: _Held) -> EndedStep:
-    """Add the backlog at the end of the step; it is unknown for a step that is filled in."""
+    """Add the backlog at the end of the step; for a step filled in later it is unknown."""
     taken = dict(ended.taken)
     for name, (step, lags) in taken.items():
         if (view := held.get(name)) is not None:

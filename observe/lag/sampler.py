@@ -1,6 +1,7 @@
 """Samples every destination once a second: books, lag, age, and a verdict.
 
-Independent of Spark: a lane that hangs shows because the log grows and its receipts do not.
+The sampler is independent of Spark: it sees that a lane hangs because the log grows without
+receipts from the lane.
 """
 
 import asyncio
@@ -49,18 +50,19 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# Half of the time in which a hung lane must show; it costs a fraction of a percent of a core.
+# Half of the time within which a hung lane must show; a sample costs a fraction of a percent of a
+# core.
 SAMPLE_S = 1.0
-# Positions and ages cost a request each; they are as fresh as a person can look. Positions that
-# would confirm an outcome are asked for with each sample.
+# Positions and ages cost a request each, so they are fetched less often than people can notice.
+# Only positions that would confirm an outcome are fetched with each sample.
 _SLOW_SAMPLE_S = 3.0
-# Lanes that owe no confirmation are asked for where they began, in case no receipt says it.
+# Fetch the positions of all other lanes, too, to learn where they began if no receipt says it.
 _ASK_ALL_S = 30.0
-# The ledger's rows of the last minute give the pace right after a start.
+# The ledger's rows of the last minute give the rate right after a start.
 _LEDGER_MS = MINUTE_MS
 _PACE_MS = MINUTE_MS
 _PAUSE_S = 2.0
-# It gives a sign at least this often: its requests to Kafka end within the clients' 40 s.
+# It shows that it is alive at least this often: its requests to Kafka end within the clients' 40 s.
 _TURN_WITHIN_S = 120.0
 _NOTHING_READ = Overview(0, (), AuditHealth(), problem="nothing has been read yet")
 
@@ -71,7 +73,7 @@ class _StreamData:
 
     ingest: Rolling = field(default_factory=Rolling)
     process: Rolling = field(default_factory=Rolling)
-    # Events acknowledged, by second; and the mean size of an event.
+    # Acknowledged events by second, and the mean size of an event.
     counts: dict[int, int] = field(default_factory=dict)
     event_bytes: float = 0.0
     last_accepted_at_ms: int = 0
@@ -90,9 +92,9 @@ class Sampler:
     _standings: Callable[[], PipelineStates]
     _audit: AuditStatus
     _slow_after_s: float
-    # Hears of each new overview.
+    # Called with each new overview.
     _show: Callable[[Overview], None]
-    # The current overview; never changed in place, so that any thread may look.
+    # The current overview; never changed in place, so that any thread may read it.
     overview: Overview = _NOTHING_READ
     _problem: str = _NOTHING_READ.problem
     _books: LiveBooks | None = None
@@ -104,8 +106,8 @@ class Sampler:
     _pulse: Pulse = field(default_factory=Pulse)
 
     def tell(self, health: Health) -> None:
-        """Let the process be alive only while this looks, whether Kafka answers or not."""
-        health.must_turn("what samples the lag", self._pulse, within_s=_TURN_WITHIN_S)
+        """Make the process's health depend on this loop, whether Kafka answers or not."""
+        health.must_turn("the sampler of lag", self._pulse, within_s=_TURN_WITHIN_S)
 
     async def run(self) -> None:
         """Follow Kafka; start again after any failure."""
@@ -152,10 +154,10 @@ class Sampler:
             await self._publish()
 
     def _to_ask(self, books: LiveBooks, *, with_gone: bool, with_confirmed: bool) -> list[str]:
-        """Lanes whose new position may change their books.
+        """Return the lanes whose new position may change their books.
 
-        Those that are gone have a turn too, as their unconfirmed outcomes would be kept forever.
-        Outcomes that may be confirmed any moment look idle until then.
+        `with_gone` adds removed lanes, whose unconfirmed outcomes would otherwise be kept forever.
+        `with_confirmed` adds lanes without unconfirmed outcomes.
         """
         configuration = self._configuration()
         lanes = {pipeline.lane_id for pipeline in configuration.pipelines.values()}
@@ -185,7 +187,7 @@ class Sampler:
         stream.event_bytes = 0.9 * stream.event_bytes + 0.1 * size if stream.event_bytes else size
 
     async def _look_for_oldest(self, books: LiveBooks) -> None:
-        """See how old each first open event is."""
+        """Look up the age of each first open event."""
         oldest = dict[str, dict[Origin, int]]()
         # Many destinations of a stream may wait at the same event.
         known = {place: at for places in self._oldest.values() for place, at in places.items()}
@@ -201,7 +203,7 @@ class Sampler:
         self._oldest = oldest
 
     async def _publish(self) -> None:
-        """Nothing enters the books meanwhile, so pages have turns between destinations."""
+        """Build and show a new overview, and let other tasks run between destinations."""
         self._pulse.beat()
         at_ms = now_ms()
         configuration = self._configuration()
@@ -229,7 +231,7 @@ class Sampler:
         self._show(self.overview)
 
     def ended(self, step: int) -> EndedStep | None:
-        """The figures of a past step, streams' for a minute; None if not all is read yet."""
+        """Return a past step (streams: only of the last minute); None until everything is read."""
         if (books := self._books) is None or self._problem:
             return None
         seconds = range(step * STEP_MS // 1000, (step + 1) * STEP_MS // 1000)
@@ -261,8 +263,8 @@ class Sampler:
             events_per_s=sum(stream.counts.values()) / (_PACE_MS / 1000),
             ingest=Quantiles.of(stream.ingest.read(now_ms=at_ms)),
             destinations=tuple(destinations),
-            # An event counts once, however many destinations want it. Events that Kafka has deleted
-            # since they were read still count.
+            # An event counts once, whatever the number of destinations. Events that Kafka has
+            # deleted since they were read still count.
             acked=max([books.acked_count(name), *(view.balance.acked for view in destinations)]),
             spread=stream.spread.view(known.partition_count, now_ms=at_ms),
             last_accepted_at_ms=stream.last_accepted_at_ms,
@@ -318,7 +320,7 @@ class Sampler:
         *,
         is_paused: bool,
     ) -> DestinationView:
-        """The view of a destination, or of a pipeline, before it is judged."""
+        """Return the view of a destination or a pipeline, without its verdict."""
         stream_name, name = stream_and_name(destination_id)
         stream = self._streams.setdefault(stream_name, _StreamData())
         progress, balance = books.of(destination_id), books.balance(destination_id)
@@ -334,7 +336,7 @@ class Sampler:
             for minute in self._audit.minutes.get(destination_id, ())
             if is_news(minute, at_ms)
         )
-        # A paused one has no lane that could give a sign.
+        # A paused destination has no lane that could report.
         busy = 0 if is_paused else balance.queued
         return DestinationView(
             stream=stream_name,

@@ -1,4 +1,4 @@
-"""Says how long events take to each stage of their way, and through it. Pure."""
+"""Computes how long events take to reach each stage, and to pass it. Pure."""
 
 from dataclasses import replace
 
@@ -9,9 +9,9 @@ from shared.proof.overview import Quantiles, Stage, StageLag
 def stage_lags(
     progress: Progress, entry: Rolling, process: Rolling, at_ms: int, *, is_pipelines: bool = False
 ) -> tuple[StageLag, ...]:
-    """Gateway, Kafka, delivery and retrier, as an event passes them; or the pipeline.
+    """Return the lags of gateway, queue, delivery and retrier, or of the pipeline.
 
-    `entry` and `process` are the ledger's: into the gateway, and through it.
+    `entry` and `process` are from the ledger: the times to reach the gateway, and to pass it.
     """
     ingest = Quantiles.of(entry.read(now_ms=at_ms))
     stored = Quantiles.of(process.read(now_ms=at_ms))
@@ -46,7 +46,7 @@ def _stage(stage: Stage, lags: Lags, at_ms: int) -> StageLag:
 
 
 def _between(before: Quantiles | None, after: Quantiles | None) -> Quantiles | None:
-    """The time of a stage that does not report it: the means' difference is exact."""
+    """Return the time in a stage that reports none; only the difference of means is exact."""
     if before is None or after is None:
         return None
     return replace(

@@ -12,15 +12,15 @@ class StepCounts:
     _steps: dict[int, Counter[str]] = field(default_factory=dict)
 
     def at(self, at_ms: int) -> Counter[str]:
-        """The counts of the step with this moment, to add to."""
+        """Return the counts of the step with this moment, to add to."""
         return self._steps.setdefault(at_ms // STEP_MS, Counter())
 
     def of(self, step: int) -> Counter[str]:
-        """The counts of one step."""
+        """Return the counts of one step."""
         return self._steps.get(step, Counter())
 
     def read(self, *, now_ms: int, span_ms: int, kept_ms: int = 0) -> Counter[str]:
-        """The counts of the last `span_ms`; forgets those older than that and than `kept_ms`."""
+        """Return the counts of the last `span_ms`; drop those older than it and than `kept_ms`."""
         oldest = now_ms // STEP_MS - span_ms // STEP_MS
         forgotten = min(oldest, now_ms // STEP_MS - kept_ms // STEP_MS)
         self._steps = {step: counts for step, counts in self._steps.items() if step > forgotten}
@@ -33,7 +33,7 @@ class StepCounts:
 
 @dataclass(slots=True)
 class StepLags:
-    """How late events were in the newest steps."""
+    """The lags of events in the newest steps."""
 
     _kept: int
     _steps: dict[int, LogBuckets] = field(default_factory=dict)

@@ -2,17 +2,17 @@
 
 from shared.proof.overview import DestinationView, Stage
 
-# Every event goes through these; the rest of the mean, without them and the retrier, is waiting.
+# Every event passes these stages.
 _EVERYBODYS = (Stage.GATEWAY, Stage.QUEUE, Stage.DELIVERY, Stage.PIPELINE)
 
 
 def time_shares(view: DestinationView) -> tuple[tuple[str, float], ...]:
-    """Stage and milliseconds of the mean since acceptance; nothing while none was delivered.
+    """Return each stage's milliseconds of the mean since acceptance; empty if none was delivered.
 
-    The retrier meets only some of the events, so its time counts for as many of them. The rest of
-    the mean is the time that events wait in a tier; if none was tried again it is Kafka's, whose
-    own time is a difference of others' anyway. Stages that together claim more than the whole, as
-    they look at more events than those delivered, share it in proportion.
+    Only some events pass the retrier, so its time counts for this share of them. The rest of the
+    mean is the wait in retry tiers; if no event was retried, it belongs to the queue, whose time is
+    computed as a difference anyway. Stages also measure undelivered events: if their times add up
+    to more than the whole, they share the whole in proportion.
     """
     whole = view.since_accepted
     if whole is None or not whole.count:
@@ -27,6 +27,6 @@ def time_shares(view: DestinationView) -> tuple[tuple[str, float], ...]:
     rest_of = Stage.RETRY_TIER if rest_ms > 0 and Stage.RETRIER in shares else Stage.QUEUE
     shares[rest_of] = max(0.0, shares.get(rest_of, 0.0) + rest_ms)
     claimed_ms = sum(shares.values())
-    # Any share of zero is zero.
+    # If all times are zero, so are the shares.
     part = whole.mean_ms / claimed_ms if claimed_ms else 0.0
     return tuple((stage.value, shares[stage] * part) for stage in Stage if stage in shares)

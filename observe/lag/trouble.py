@@ -1,7 +1,7 @@
-"""Says what keeps a destination from taking events, in its own words if it gave any.
+"""Finds what keeps a destination from taking events, and quotes the destination's answer if any.
 
 It uses the outcomes of the last minutes, and the flow that its workers share. A person's request
-that no worker has heard yet takes precedence over both.
+that no worker has received yet takes precedence over both.
 """
 
 from shared.config.destination import Destination
@@ -12,18 +12,19 @@ from shared.proof.last_answer import LastAnswer
 from shared.proof.overview import DestinationView, Finding, RecentOutcomes, StreamVerdict
 from shared.retry.attempt import CONFIG_FAULTS
 
-# Outcomes of this last span take precedence over those of the last minutes, so that people who
-# have mended a destination see it within this time.
+# Outcomes of this span take precedence over those of the last minutes, so that people who have
+# repaired a destination see that within this time.
 LATEST_MS = 30_000
-# A destination is hopeless after this many failed requests in a row, or this long without a success
-# under requests. Local retries are over then, and people hear of it within 15 s.
+# A destination is hopeless after this many failed requests in a row, or after this long with
+# requests but no success. Local retries are over then, and people hear of it within 15 s.
 _FAILURES_IN_ROW = 10
 HOPELESS_MS = 3_000
-# The share from which it is rate-limited: nine of ten events that wait at its request are late.
+# From this share of outcomes on it is rate-limited, as nine of ten events that wait at its request
+# are late.
 _LIMITED_PART_MIN = 0.1
-# Characters of an answer in a sentence; the destination's page has the rest.
+# Characters of an answer in a sentence; the destination's page shows more.
 _TEXT_CHARS_MAX = 120
-# The event that a destination with an ordered stream waits for.
+# The cause of a halt by one event of an ordered stream.
 BLOCKING = "blocking"
 _REJECTIONS = frozenset(f"status_{status}" for status in CONFIG_FAULTS)
 
@@ -43,7 +44,7 @@ def trouble_of(
     if halted := _halted(view, to, heard, said=words):
         return halted
     if record is not None and heard is None:
-        # A person asked to try now, so earlier outcomes no longer count.
+        # A person has asked for a try since, so earlier outcomes no longer count.
         return None
     state = heard.state if heard else FlowState.CLOSED
     verdict = _verdict(flow, state, view.lately, latest, now_ms=now_ms)
@@ -61,7 +62,7 @@ def trouble_of(
 def _halted(
     view: DestinationView, to: Destination, heard: FlowRecord | None, *, said: str
 ) -> Finding | None:
-    """The finding if a person, or its own answers, have stopped it."""
+    """Return the finding if a person or its own answers have stopped it."""
     backlog = counted(view.backlog_events, "waits", "wait")
     if to.is_disabled:
         reason = "a person has disabled it: its events become dead letters"
@@ -80,17 +81,17 @@ def _halted(
 
 
 def _blocked(blocking: Blocking, backlog: str) -> str:
-    """Name the event that all others wait for, in the order of their stream."""
+    """Describe the event that all later events of the stream wait for."""
     tries = "once" if blocking.attempts == 1 else f"{blocking.attempts} times"
     return (
-        f"the event at offset {blocking.offset} holds up all behind it since"
+        f"the event at offset {blocking.offset} has blocked all later ones since"
         f" {_clock(blocking.since_ms)}: tried {tries}, again at {_clock(blocking.until_ms)};"
         f" {backlog} in order"
     )
 
 
 def heard_of(to: Destination, record: FlowRecord | None) -> FlowRecord | None:
-    """The record of a destination if it is newer than a person's last request to try it now."""
+    """Return the record if it is newer than a person's last request to try the destination now."""
     if record is None or record.flow.resumed_at_ms < to.resumed_at_ms:
         return None
     return record
@@ -108,7 +109,7 @@ def _verdict(
         return StreamVerdict.FAILING
     is_failing = flow is not None and flow.failing_since_ms > 0
     if flow is not None and is_failing and flow.last_refusal is not None:
-        # Its own answer takes precedence over how its events were kept back meanwhile.
+        # The destination's answer counts more than why Hifi held its events back meanwhile.
         is_long = now_ms - flow.failing_since_ms >= HOPELESS_MS
         is_hopeless = is_long or flow.failures_in_row >= _FAILURES_IN_ROW or not latest.delivered
         verdict = _verdict_of(flow.last_refusal.reason)
@@ -129,7 +130,7 @@ def _verdict(
 
 
 def _verdict_of(reason: str) -> StreamVerdict | None:
-    """The verdict that one answer gives; None if it may be the event's fault."""
+    """Return the verdict for one answer; None if it may be the event's fault."""
     if reason == "status_429":
         return StreamVerdict.RATE_LIMITED
     if reason in _REJECTIONS:
@@ -142,7 +143,7 @@ def _cause(view: DestinationView) -> str:
 
 
 def _said(flow: Flow | None, answer: LastAnswer | None) -> str:
-    """The last answer, as the end of a sentence."""
+    """Return the last answer, as the end of a sentence."""
     if answer is None:
         return ""
     since_ms = flow.failing_since_ms if flow else 0
@@ -152,15 +153,15 @@ def _said(flow: Flow | None, answer: LastAnswer | None) -> str:
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """The number of events, with the verb that follows."""
+    """Return the number of events, with the verb in the right number."""
     return f"1 event {one}" if number == 1 else f"{number:,} events {many}"
 
 
 def words_of(reason: str) -> str:
-    """A reason in people's words: the status, or the network's error."""
+    """Return a reason in plain words: the status, or the network's error."""
     return reason.removeprefix("status_").replace("_", " ")
 
 
 def _clock(at_ms: int) -> str:
-    """Hours and minutes, UTC."""
+    """Return hours and minutes, UTC."""
     return f"{at_ms // HOUR_MS % 24:02}:{at_ms % HOUR_MS // MINUTE_MS:02}"

@@ -1,4 +1,4 @@
-"""Sums a destination up in one word for people, and a sentence that says why."""
+"""Gives a destination its verdict: one word, and a sentence that says why."""
 
 from datetime import UTC, datetime
 from math import inf
@@ -16,9 +16,9 @@ from shared.proof.overview import (
     StreamVerdict,
 )
 
-# A lane that has work and is silent for this long hangs; a busy one gives several signs a second.
+# A lane with work that is silent for this long hangs; a busy one reports several times a second.
 STALLED_AFTER_S = 4.0
-# A lane at rest begins a micro-batch every four to five seconds, and waits for a probe in it.
+# An idle lane starts a micro-batch every four to five seconds, and waits for a probe in it.
 _REST_S = 10.0
 
 
@@ -34,11 +34,11 @@ def stream_verdict(
     slow_after_s: float,
     now_ms: int,
 ) -> Finding:
-    """The worst verdict that holds, and why.
+    """Return the worst verdict that applies, and why.
 
-    `problem`: what could not be read, if anything; `blindness`: why nobody looks for losses;
-    `drain_s`: how long the backlog will take at the recent pace, if some of it is late already.
-    Known trouble of a destination also explains a silent lane and minutes that are not checked.
+    `problem`: what could not be read, if anything; `blindness`: why losses are not checked;
+    `drain_s`: how long the backlog will take at the recent pace, if some of it is already late.
+    Known trouble of a destination also explains a silent lane and unchecked minutes.
     """
     if lost := loss_of(view):
         return lost
@@ -47,10 +47,10 @@ def stream_verdict(
     trouble = trouble_of(view, to, record, latest, now_ms=now_ms)
     patience_s = _REST_S + to.timeout_s if trouble else 2 * _answer_s_max(to, record)
     if trouble is not None and trouble.cause == BLOCKING and record is not None:
-        # Nothing moves until then, as it should be.
+        # Nothing should move until the next attempt.
         patience_s += max(0.0, record.flow.blocking.until_ms - record.updated_at_ms) / 1000
     if view.silent_s >= STALLED_AFTER_S + patience_s:
-        reason = f"{counted(view.balance.queued, 'is', 'are')} there and none has moved"
+        reason = f"{counted(view.balance.queued, 'is', 'are')} queued and none has moved"
         return Finding(StreamVerdict.STALLED, f"{reason} for {view.silent_s:.0f} s")
     if trouble is not None:
         return trouble
@@ -60,7 +60,7 @@ def stream_verdict(
 
 
 def loss_of(view: DestinationView) -> Finding | None:
-    """The recent losses, if there are any."""
+    """Return the recent losses, if any."""
     lost = sum(minute.lost_count for minute in view.minutes)
     if not lost:
         return None
@@ -71,7 +71,7 @@ def loss_of(view: DestinationView) -> Finding | None:
 
 
 def _answer_s_max(to: Destination, record: FlowRecord | None) -> float:
-    """How long an answer may take: after one slow answer the usual time is unknown."""
+    """Return how long an answer may take: after a slow first answer, the whole timeout."""
     if record is None:
         return 0.0
     usual_s = record.flow.concurrency.mean_ms / 1000
@@ -80,7 +80,7 @@ def _answer_s_max(to: Destination, record: FlowRecord | None) -> float:
 
 
 def _slowness(record: FlowRecord | None) -> str:
-    """How long a destination takes to answer, in words; empty unless that is worth a word."""
+    """Describe how long a destination takes to answer; empty if it is not slow."""
     if record is None:
         return ""
     usual_ms = record.flow.concurrency.mean_ms
@@ -91,9 +91,9 @@ def _slowness(record: FlowRecord | None) -> str:
 
 
 def in_words(overdue: OverdueMinutes) -> str:
-    """The number of minutes that cannot be judged, since when, and why not."""
+    """Return the number of minutes that cannot be checked, the oldest one, and why."""
     if overdue.oldest_ms is None:
-        oldest = "events with a wild time"
+        oldest = "events with an implausible time"
     else:
         oldest = datetime.fromtimestamp(overdue.oldest_ms / 1000, UTC).strftime("%F %H:%M UTC")
     count = overdue.minute_count
@@ -109,24 +109,24 @@ def _pace(
     drain_s: float,
     slow_after_s: float,
 ) -> Finding:
-    """Whether events move as they should, once nothing worse is known."""
-    # Its old answers mean nothing, unless events wait.
+    """Return SLOW if events are late or answers are slow, otherwise OK."""
+    # Old answers mean nothing unless events wait.
     slowness = _slowness(record) if view.lately.total or view.backlog_events else ""
     cause = "slow_answers" if slowness else "late"
     why = f"; {slowness}" if slowness else ""
     if record is not None and heard_of(to, record) is None:
-        cause, why = "not_tried_yet", "; a person has said to try it now, and no event has come yet"
+        cause, why = "not_tried_yet", "; a person asked to try it now, and no event has come since"
     waiting = view.balance.waiting
     what = f"{waiting:,} {'waits' if waiting == 1 else 'wait'} for a retry, " if waiting else ""
     p95_s = view.since_accepted.p95_ms / 1000 if view.since_accepted else 0.0
     if view.oldest_age_s is not None and view.oldest_age_s >= slow_after_s:
         reason = f"{what}the oldest event is {view.oldest_age_s:,.0f} s old{why}"
     elif p95_s >= slow_after_s:
-        reason = f"95 % of events arrive within {p95_s:,.1f} s, not sooner{why}"
+        reason = f"95 % of events take up to {p95_s:,.1f} s to arrive{why}"
     elif drain_s >= slow_after_s:
-        there = counted(view.balance.queued, "is there", "are there")
+        there = counted(view.balance.queued, "is queued", "are queued")
         none = f"none has moved for {PACE_S} s"
-        takes = f"at the pace of the last {PACE_S} s the last one comes in {drain_s:,.0f} s"
+        takes = f"at the pace of the last {PACE_S} s this backlog takes {drain_s:,.0f} s"
         reason = f"{there}, and {none if drain_s == inf else takes}{why}"
     elif slowness:
         reason = f"{what}{slowness}"

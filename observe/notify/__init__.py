@@ -1,1 +1,1 @@
-"""Sends people messages about trouble: which notices are due, which were sent, and sending."""
+"""Sends people messages about trouble: finds notices, remembers sent ones, and sends due ones."""

@@ -1,4 +1,4 @@
-"""Remembers a channel's open and sent notices, and says which are due now."""
+"""Remembers a channel's open and sent notices, and tells which are due now."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,17 +8,17 @@ import msgspec
 from observe.notify.notices import Notice
 from shared.config.outside.channel import Concern
 
-# Trouble that comes back within this time was never over: a flapping destination is one notice.
+# Trouble that returns within this time counts as never over: a flapping destination is one notice.
 OVER_AFTER_S = 60.0
 
 
 class OpenNotice(msgspec.Struct):
-    """A notice, from when it was first seen until the channel hears that it is over."""
+    """A notice, kept from its first sight until the channel has heard that it is over."""
 
     notice: Notice
     since_ms: int
     seen_ms: int
-    # Whether the last look saw it; if no look was possible, it may be over.
+    # Whether the last look saw it; False also if no look was possible.
     is_seen: bool = True
     is_told: bool = False
 
@@ -36,14 +36,14 @@ class Due:
 
 @dataclass(slots=True)
 class ChannelMemory:
-    """The notices that one channel knows; at most as many as there are troubles."""
+    """The open notices of one channel."""
 
     standings: dict[str, OpenNotice] = field(default_factory=dict)
 
     def look(self, notices: Sequence[Notice], untold: Collection[str], *, now_ms: int) -> bool:
         """Enter all current trouble; return whether any began, or ended without a message.
 
-        `untold`: destinations of unknown state, whose notices therefore do not end.
+        `untold`: destinations whose state is unknown, so that their notices do not end.
         """
         before = set(self.standings)
         for standing in self.standings.values():
@@ -54,14 +54,14 @@ class ChannelMemory:
             known = self.standings.setdefault(notice.key, OpenNotice(notice, now_ms, now_ms))
             known.notice, known.seen_ms, known.is_seen = notice, now_ms, True
         for key, standing in [*self.standings.items()]:
-            # No message says that a loss is over: lost events stay lost.
+            # A loss is never reported as over: lost events stay lost.
             is_said = standing.is_told and standing.notice.concern is not Concern.LOSS
             if self._is_over(standing, now_ms) and not is_said:
                 del self.standings[key]
         return before != set(self.standings)
 
     def stand_still(self, *, now_ms: int) -> None:
-        """Nothing is known now: nothing is over for that, and nothing begins."""
+        """Keep all notices as they are while nothing is known: none ends and none begins."""
         for standing in self.standings.values():
             standing.seen_ms, standing.is_seen = now_ms, False
 
@@ -86,7 +86,7 @@ class ChannelMemory:
 
     def was_told(self, due: Due) -> None:
         for standing in due.begun:
-            # Includes notices that ended meanwhile: their end is sent next.
+            # Add notices again that ended meanwhile, so that their end is sent next.
             self.standings.setdefault(standing.notice.key, standing).is_told = True
         for standing in due.over:
             self.standings.pop(standing.notice.key, None)
@@ -97,7 +97,7 @@ class ChannelMemory:
 
 
 def memories_from(content: bytes, *, now_ms: int) -> dict[str, ChannelMemory]:
-    """The saved memories by channel; notices open then are taken to have held until now."""
+    """Return the saved memories by channel; their open notices count as seen until now."""
     kept = msgspec.json.decode(content, type=dict[str, list[OpenNotice]])
     for standings in kept.values():
         for standing in standings:

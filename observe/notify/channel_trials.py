@@ -1,6 +1,6 @@
 """Sends test messages at a gateway's request, and returns each channel's answer.
 
-They go out from where all others do: a gateway may have no way there, or another one.
+Observe sends them, as it sends all other messages: the gateway may be in another network.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from shared.runtime.kafka.tail import Tail, readable_trials
 
 log = structlog.get_logger()
 
-# Each holds a connection for seconds. A tenant has few of them, however many gateways it asks.
+# Each holds a connection for seconds. A tenant may have few at once, over all gateways.
 _AT_ONCE_MAX, _OF_A_TENANT_MAX = 64, 4
 _FRESH_MS = round(1_000 * ANSWER_WITHIN_S)
 _READ_MAX = 1_000
@@ -30,12 +30,12 @@ Answer = Callable[[RecordOut], Awaitable[None]]
 
 
 class ChannelTrials:
-    """Runs the trials that the active observer is asked for, until it is cancelled."""
+    """Runs the requested trials in the active observer, until it is cancelled."""
 
     def __init__(self, sender: ChannelSender, answer: Answer) -> None:
         self._sender, self._answer = sender, answer
         self._turns = asyncio.Semaphore(_AT_ONCE_MAX)
-        # One per tenant with trials that run or wait; forgotten with the last of them.
+        # One for each tenant with running or waiting trials; dropped after the last of them.
         self._own_turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -53,7 +53,7 @@ class ChannelTrials:
             if isinstance(read, ChannelAsked):
                 asked[record.key] = record, read
             elif isinstance(read, ChannelAnswer):
-                # The observer that was active before has answered it.
+                # The previously active observer has answered it.
                 asked.pop(record.key, None)
         for question in asked.values():
             task = asyncio.create_task(self._try(*question))
@@ -69,12 +69,12 @@ class ChannelTrials:
                     return
                 answer = await self._sender.send(channel, trial_message(channel), now_ms=now_ms())
                 await self._answer(RecordOut(TRIALS, record.key, answer.to_bytes()))
-        except Exception as error:  # noqa: BLE001 - whoever asks is told that nobody answers
+        except Exception as error:  # noqa: BLE001 - the gateway then reports that nobody answers
             log.warning("channel_trial.failed", origin=record.origin, error=repr(error)[:500])
 
 
 def channel_trials(bootstrap_servers: str, sender: ChannelSender) -> Callable[[], Awaitable[None]]:
-    """The active observer's task. Trials are few a day, so each gets a producer of its own."""
+    """Return the active observer's task; trials are rare, so each gets its own producer."""
 
     async def answer(row: RecordOut) -> None:
         async with running(new_producer(bootstrap_servers), bootstrap_servers) as producer:

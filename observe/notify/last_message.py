@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LastMessage:
-    """When it went, and the channel's answer."""
+    """When it was sent, and the channel's answer."""
 
     at_ms: int
     is_taken: bool

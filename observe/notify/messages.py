@@ -1,4 +1,4 @@
-"""Writes a channel's messages: as our own JSON for webhooks, as text for Slack and mail."""
+"""Writes the messages to a channel: our own JSON for webhooks, text for Slack and mail."""
 
 import hashlib
 import json
@@ -12,9 +12,9 @@ from observe.notify.notices import Notice
 from shared.config.outside.channel import Channel
 from shared.runtime.channels.message import Message
 
-# People read messages: this many notices are named, and the rest is counted.
+# The most notices that a message lists for its reader; it only counts the others.
 NAMED_MAX = 20
-# Slack folds longer texts, or worse: https://docs.slack.dev says 4,000.
+# Slack may fold or truncate longer texts (https://docs.slack.dev).
 SLACK_CHARS_MAX = 4_000
 _SAYS_CHARS_MAX = 400
 # Characters that are markup to Slack.
@@ -23,9 +23,9 @@ _SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where links in messages lead."""
+    """The links in messages."""
 
-    # Where people reach the console, which has the runbooks; if empty, they are named as files.
+    # The console's address; if empty, messages name runbooks as files, without links.
     console: str = ""
 
     def of(self, notice: Notice) -> dict[str, str]:
@@ -39,7 +39,7 @@ class Links:
 
 
 def message_of(channel: Channel, links: Links, due: Due) -> Message:
-    """The message to a channel; the same notices make the same id."""
+    """Return the message to a channel; the same notices give the same id."""
     parts = [f"{standing.notice.key} {standing.since_ms} begun" for standing in due.begun]
     parts += [f"{standing.notice.key} {standing.since_ms} over" for standing in due.over]
     digest = hashlib.sha256("\n".join([channel.id, *parts]).encode()).hexdigest()
@@ -48,13 +48,13 @@ def message_of(channel: Channel, links: Links, due: Due) -> Message:
         case "webhook":
             body = json.dumps(_fields(title, links, due), ensure_ascii=False)
         case "slack":
-            # Room for how many more there are.
+            # Leave room for the number of further notices.
             left = SLACK_CHARS_MAX - 50
             lines = _lines(f"*{title}*", due, links, is_slack=True, chars_max=left)
             body = json.dumps({"text": "\n".join(lines)})
         case "mail":
             body = "\n\n".join(_lines(title, due, links, is_slack=False)) + "\n"
-    # Half a character pair of a destination's is no UTF-8.
+    # A destination's answer may contain half a surrogate pair, which UTF-8 cannot encode.
     return Message(f"ntf_{digest[:24]}", title, body.encode(errors="replace"))
 
 
@@ -96,7 +96,7 @@ def _notice_fields(standing: OpenNotice, links: Links) -> dict[str, Any]:
 def _lines(
     title: str, due: Due, links: Links, *, is_slack: bool, chars_max: float = inf
 ) -> list[str]:
-    """As many lines as there is room for, and the number of the others."""
+    """Return as many lines as fit, and the number of the others."""
     lines, chars = [title], len(title)
     named = [_begun_line(standing, links, is_slack=is_slack) for standing in due.begun[:NAMED_MAX]]
     named += [_over_line(standing, is_slack=is_slack) for standing in due.over[:NAMED_MAX]]
@@ -117,7 +117,7 @@ def _begun_line(standing: OpenNotice, links: Links, *, is_slack: bool) -> str:
         for word, url in links.of(notice).items()
         if url
     )
-    waiting = f", {notice.waiting:,} wait" if notice.waiting else ""
+    waiting = f", backlog {notice.waiting:,}" if notice.waiting else ""
     since = f"(since {_at(standing)}{waiting})"
     return f"• {tell(_name(standing))}: {tell(notice.says)} {since} {leads}"
 
@@ -128,12 +128,12 @@ def _over_line(standing: OpenNotice, *, is_slack: bool) -> str:
 
 
 def _told(text: str) -> str:
-    """The text in one line, as it may hold a destination's answer."""
+    """Return the text in one line, as it may contain a destination's answer."""
     return " ".join(text[:_SAYS_CHARS_MAX].split())
 
 
 def _told_slack(text: str) -> str:
-    """The same, so that Slack shows it and does nothing else."""
+    """Return the text in one line, escaped so that Slack only shows it."""
     return _told(text).translate(_SLACK_ESCAPES)
 
 

@@ -1,4 +1,4 @@
-"""Finds current trouble worth a message: of destinations, losses, and a missing audit."""
+"""Finds current trouble that is worth a message: with destinations, losses, or the audit."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from shared.runtime.defaults import OVERDUE_AFTER_S
 
 # The second of three warnings, as in deploy/alerts.
 _SOON_AT = WARN_AT[1]
-# A person's own action needs no message to them.
+# The cause of a person's own action, which needs no message.
 _BY_A_PERSON = "disabled"
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One trouble, with everything that a message says about it."""
+    """One trouble, with the facts for a message about it."""
 
     concern: Concern
-    # A page of docs/runbooks, and the alert of that name.
+    # The name of a page in docs/runbooks, and of an alert.
     runbook: str
-    # How long it has to hold before a message goes out: as long as the alert waits.
+    # How long it must last before a message is sent: the same time as in the alert.
     holds_s: float
     says: str
-    # Empty if it is about Hifi as a whole, and belongs to the operator.
+    # Empty for trouble of Hifi as a whole, which concerns the operator.
     destination_id: str = ""
     tenant: str = ""
     waiting: int = 0
@@ -42,7 +42,7 @@ class Notice:
         return f"/streams/{self.destination_id}" if self.destination_id else "/"
 
 
-# For each verdict: what it concerns, its alert, and the seconds that the alert waits.
+# For each verdict: its concern, its alert, and the seconds that the alert waits.
 _OF_VERDICTS: Mapping[StreamVerdict, tuple[Concern, str, float]] = {
     StreamVerdict.FAILING: (Concern.FAILING, "HifiDestinationFailing", 300),
     StreamVerdict.REJECTING: (Concern.FAILING, "HifiDestinationRejecting", 60),
@@ -62,7 +62,7 @@ def notices_of(
     *,
     now_ms: int,
 ) -> list[Notice]:
-    """All current trouble; nothing is known while the overview itself has a problem."""
+    """Return all current trouble; the overview itself must have no problem."""
     notices = [*_of_the_audit(overview)]
     for view in overview.destinations:
         to = configuration.destinations.get(view.destination_id)
@@ -73,7 +73,7 @@ def notices_of(
 
 
 def untold_of(overview: Overview) -> set[str]:
-    """Destinations of which nobody knows now whether their trouble goes on."""
+    """Return the destinations whose state is unknown, so that their trouble may go on."""
     unknown = StreamVerdict.CANNOT_TELL
     return {view.destination_id for view in overview.destinations if view.verdict is unknown}
 
@@ -86,26 +86,26 @@ def _of(
         return Notice(topic, runbook, holds_s, says, to.id, tenant, waiting)
 
     if view.verdict is StreamVerdict.CANNOT_TELL:
-        # The cause is not known yet; most often it is for the operator of Hifi to mend.
-        says = f"it cannot be told whether it is complete: {view.reason}"
+        # The cause is not known yet; usually it is the operator of Hifi who must act.
+        says = f"nobody can tell whether events are lost: {view.reason}"
         yield Notice(Concern.NO_AUDIT, "HifiCannotTell", 600, says, to.id)
     of_verdict = _OF_VERDICTS.get(view.verdict)
     is_late = view.verdict is not StreamVerdict.SLOW or view.cause != "slow_answers"
     if of_verdict is not None and is_late and view.cause != _BY_A_PERSON:
         yield notice(*of_verdict, f"{view.verdict.value}: {view.reason}")
     if view.balance.unaccounted:
-        says = f"{view.balance.unaccounted:,} events have no outcome: a loss until explained"
+        says = f"{view.balance.unaccounted:,} events have no outcome and count as lost so far"
         yield notice(Concern.LOSS, "HifiUnaccounted", 120, says)
     if record is None or to.is_disabled or view.verdict is StreamVerdict.DISABLED:
         return
     part = failing_part(record.flow, disable_after_s=to.disable_after_s, now_ms=now_ms)
     if part >= _SOON_AT:
         left_h = (1 - part) * to.disable_after_s / 3600
-        says = f"it has taken nothing for long and will be disabled in {left_h:,.0f} h"
+        says = f"it has taken nothing for a long time and will be disabled in {left_h:,.0f} h"
         yield notice(Concern.SOON_DISABLED, "HifiDestinationWillBeDisabled", 0, says)
 
 
 def _of_the_audit(overview: Overview) -> Iterator[Notice]:
     if overview.audit.behind_s > OVERDUE_AFTER_S and not overview.audit.is_elsewhere:
-        says = f"nobody checks for losses: {overview.audit.problem or 'the audit is behind'}"
+        says = f"losses are not checked: {overview.audit.problem or 'the audit is behind'}"
         yield Notice(Concern.NO_AUDIT, "HifiAuditBehind", 300, says)

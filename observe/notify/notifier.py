@@ -1,7 +1,7 @@
 """Looks for trouble every few seconds, and sends each channel its messages at its own pace.
 
-Sent notices are in a file in observe's folder. It is written soon after a channel has accepted
-one, so that a restart repeats something at worst, and forgets nothing that is due.
+A file in observe's folder lists the sent notices. It is written soon after a channel has accepted
+one, so a restart may repeat a notice, but never forgets one.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ log = structlog.get_logger()
 
 FILE = "notices.json"
 _LOOK_S = 5.0
-# A channel gets one message in this time, however much is due.
+# A channel gets one message in this time, however many notices are due.
 PAUSE_S = 60.0
-# Channels to send to at once: each takes a connection, and one that hangs lets go in seconds.
+# Channels to send to at once: each takes a connection, which a hanging one releases in seconds.
 _AT_ONCE_MAX = 256
 # Other tasks get a turn after this many channels.
 _LINES_AT_ONCE = 100
@@ -43,11 +43,12 @@ _AGAIN_S_MIN, _AGAIN_S_MAX = 5.0, 600.0
 
 @dataclass(slots=True)
 class _ChannelLine:
-    """The state of one channel: its memory, and when it may get the next message."""
+    """The state of one channel: its memory, and the time of its next message."""
 
     channel: Channel
     memory: ChannelMemory
-    # Pauses after an accepted and after a refused message; changing the channel ends the latter.
+    # The ends of the pauses after an accepted and after a refused message. A change of the channel
+    # ends the latter.
     rests_until_s: float = 0.0
     again_at_s: float = 0.0
     again_s: float = field(default_factory=lambda: _AGAIN_S_MIN)
@@ -60,7 +61,7 @@ class _ChannelLine:
 
 
 class Notifier:
-    """Tells the channels until it is cancelled."""
+    """Sends notices to the channels until it is cancelled."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Notifier:
 
     @property
     def last_messages(self) -> Mapping[str, LastMessage]:
-        """The last message of each channel that got one from here since its last change."""
+        """The last message that this observer sent each channel since the channel's last change."""
         return {name: line.last for name, line in self._lines.items() if line.last is not None}
 
     async def run(self) -> None:
@@ -100,11 +101,11 @@ class Notifier:
                     await self._write()
                     await asyncio.sleep(self._look_s)
         finally:
-            # Keep the notices sent since the last write, so that a stop repeats none.
+            # Save the notices sent since the last write, so that the next process repeats none.
             await self._write()
 
     def _take(self, channels: Mapping[str, Channel]) -> None:
-        """Keep a line for each existing channel, and for no other."""
+        """Keep one line for each existing channel."""
         for gone in self._lines.keys() - channels.keys():
             line = self._lines.pop(gone)
             self._is_changed = True
@@ -118,7 +119,7 @@ class Notifier:
                 line.channel, line.again_at_s, line.again_s = channel, 0.0, _AGAIN_S_MIN
                 line.last = None
         if channels:
-            # These belong to channels that were removed while no observer ran.
+            # The others belong to channels that were removed while no observer ran.
             self._kept.clear()
 
     async def _each_line(self) -> AsyncIterator[_ChannelLine]:
@@ -129,7 +130,7 @@ class Notifier:
 
     async def _look(self) -> None:
         overview, at_ms = self._overview(), now_ms()
-        # Nothing begins and nothing ends while Kafka cannot be read.
+        # No notice begins or ends while Kafka cannot be read.
         if not overview.at_ms or overview.problem:
             async for line in self._each_line():
                 line.memory.stand_still(now_ms=at_ms)
@@ -147,7 +148,7 @@ class Notifier:
             self._is_changed |= line.memory.look(wanted, untold, now_ms=at_ms)
 
     async def _tell(self, tasks: asyncio.TaskGroup) -> None:
-        """Send to each channel in a task of its own, so that one that hangs delays no other."""
+        """Send to each channel in its own task, so that a hanging channel delays no other."""
         now_s = asyncio.get_running_loop().time()
         async for line in self._each_line():
             if line.is_ready(now_s) and (due := line.memory.due(now_ms=now_ms())):
@@ -172,13 +173,13 @@ class Notifier:
         log.info("notices.sent", **named, begun=len(due.begun), over=len(due.over))
 
     async def _answer(self, channel: Channel, due: Due) -> ChannelAnswer:
-        """A channel's answer; our own mistake with one channel does not stop the others."""
+        """Return a channel's answer; a bug of ours with one channel does not stop the others."""
         try:
             message = message_of(channel, self._links, due)
             return await self._sender.send(channel, message, now_ms=now_ms())
         except Exception as error:
             log.exception("notices.mistake", tenant=channel.tenant, channel=channel.name)
-            says = f"Hifi made a mistake ({type(error).__name__})"
+            says = f"an error inside Hifi ({type(error).__name__})"
             return ChannelAnswer(is_taken=False, says=says)
 
     def _read(self) -> dict[str, ChannelMemory]:
@@ -187,12 +188,12 @@ class Notifier:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.MsgspecError) as error:
-            # Open notices are sent again, which is better than not at all.
+            # Open notices are sent again, which is better than never.
             log.warning("notices.unreadable", error=repr(error))
             return {}
 
     async def _write(self) -> None:
-        """A disk that takes nothing costs a repetition after the next start, and nothing else."""
+        """Save the memories; if the disk fails, the next process may only repeat some notices."""
         if not self._is_changed:
             return
         self._is_changed = False

@@ -1,1 +1,1 @@
-"""The figures kept of each stream and destination over time, for the console's pictures."""
+"""Figures of each stream and destination over time, for the console's charts."""

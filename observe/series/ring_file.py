@@ -1,7 +1,7 @@
-"""Keeps the newest steps of many names in one file, a ring for each range, of a fixed size each.
+"""Keeps the newest steps of many names in one file, with a fixed-size ring for each range.
 
-A record has the number of its step, so that old, torn and unwritten records count as missing.
-Nothing is synced: a lost machine takes only the pictures of its last seconds with it.
+A record has the number of its step, so old, torn and unwritten records count as missing. The file
+is never synced: if the machine is lost, only the charts of its last seconds are lost.
 """
 
 import errno
@@ -14,10 +14,10 @@ from pathlib import Path
 from observe.series.steps import RANGES
 
 _MAGIC = b"hifi series 1\n"
-# Magic, how many figures a record has, the newest step.
+# Magic, number of figures in a record, newest step.
 _HEAD = struct.Struct("<16sII")
 _HEAD_BYTES = 4_096
-# STREAM/NAME is of 210 characters at most.
+# STREAM/NAME has 210 characters at most.
 _NAME_BYTES = 256
 _FIRSTS = (0, *accumulate(each.steps for each in RANGES))
 
@@ -31,7 +31,7 @@ class RingFile:
         self._names_max = names_max
         self._head = (_MAGIC, width)
         self.newest = 0
-        # The place of each name; and the free places, the first one last.
+        # The place of each name; and the free places, in descending order.
         self.slots: dict[str, int] = {}
         self._free: list[int] = []
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,17 +49,17 @@ class RingFile:
         head = os.pread(self._file, _HEAD.size, 0)
         magic, width, newest = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0, 0)
         if (magic.rstrip(b"\0"), width) != self._head:
-            # The file is new, or from another release: its figures would be nonsense.
+            # The file is new, or from another release, whose figures make no sense: start empty.
             os.ftruncate(self._file, 0)
             self.end_step(0)
             return
         self.newest = newest
-        # Bytes after the last whole place were cut off.
+        # Ignore the bytes after the last whole place: their write was cut off.
         count = (os.fstat(self._file).st_size - _HEAD_BYTES) // self._slot_bytes
         for slot in range(count):
             written = os.pread(self._file, _NAME_BYTES, self._at(slot)).rstrip(b"\0")
             name = written.decode(errors="replace")
-            # A machine that was lost may leave a place of zeros.
+            # After the loss of a machine a place may have only zeros.
             if name and name not in self.slots:
                 self.slots[name] = slot
             else:
@@ -74,9 +74,9 @@ class RingFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def enter(self, name: str, gone: Iterator[str]) -> bool:
-        """Make room for a name, if need be in place of one of `gone`; False if there is none.
+        """Make room for a name, if needed in the place of one of `gone`; False if there is none.
 
-        `gone` continues from call to call, so that a full file is not searched for each new name.
+        `gone` continues from call to call, so that not every new name searches a full file.
         """
         if name in self.slots:
             return True
@@ -87,7 +87,7 @@ class RingFile:
             if not former:
                 return False
             slot = self.slots[former]
-        # Write its whole room at once: a disk with room for that takes every later record.
+        # Write its whole place at once: if the disk has room for it, every later record fits.
         self._put(name.encode().ljust(self._slot_bytes, b"\0"), self._at(slot))
         if former:
             del self.slots[former]
@@ -109,7 +109,7 @@ class RingFile:
     def read(
         self, name: str, level: int, newest: int, count: int
     ) -> list[tuple[float, ...] | None]:
-        """The last figures of a range up to a step, the oldest first; None for missing ones."""
+        """Return the last figures of a range up to a step, oldest first; None for missing ones."""
         slot = self.slots.get(name)
         if slot is None:
             return [None] * count

@@ -1,4 +1,4 @@
-"""Folds each step into those of every range, and returns them for the pictures."""
+"""Adds each step to the steps of every range, and returns these for the charts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ _COARSER = range(1, len(RANGES))
 class _Open(Generic[Step]):
     """An unfinished step of a coarser range.
 
-    Each step that it takes in makes a new one: pages are made while another thread enters.
+    Immutable, as another thread builds pages meanwhile: each addition gives a new object.
     """
 
     number: int
-    # The newest step of the first range that is in it.
+    # The newest step of the first range that it includes.
     newest: int
     so_far: Step
-    # Since this process began.
+    # Only those since this process began.
     lags: LogBuckets
 
     @property
@@ -37,12 +37,12 @@ class _Open(Generic[Step]):
 
 
 def number_at(level: int, fine: int) -> int:
-    """The step of a range that contains a step of the first range."""
+    """Return the step of a range that contains a step of the first range."""
     return fine * STEP_MS // RANGES[level].step_ms
 
 
 class Rings(Generic[Step]):
-    """The steps of many names; each is written once it is over."""
+    """The steps of many names; each step is written once it is over."""
 
     def __init__(self, path: Path, kind: type[Step], *, names_max: int) -> None:
         self._kind: type[Step] = kind
@@ -60,12 +60,12 @@ class Rings(Generic[Step]):
         self._file.close()
 
     def _go_on(self, name: str) -> None:
-        """Restore a former process's unfinished steps from the finer ones that were over."""
+        """Restore the unfinished steps of an earlier process from finer, finished ones."""
         fine = self.newest
         for level in _COARSER:
             number, finer = number_at(level, fine), number_at(level - 1, fine)
             of_finer = RANGES[level].step_ms // RANGES[level - 1].step_ms
-            # Includes the unfinished one, as far as it has got.
+            # Includes the finer unfinished step, with its content so far.
             count = finer - number * of_finer + 1
             read = self._file.read(name, level - 1, finer, count)
             going_on = self._open[level - 1].get(name)
@@ -80,7 +80,7 @@ class Rings(Generic[Step]):
                 self._open[level][name] = _Open(number, fine, so_far, LogBuckets())
 
     def end_step(self, number: int, steps: Mapping[str, tuple[Step, LogBuckets]]) -> bool:
-        """Enter a step of the first range that is over; False if there was no room for all."""
+        """Enter a finished step of the first range; return False if there was no room for all."""
         gone = (name for name in tuple(self._file.slots) if name not in steps)
         there = [name for name in steps if self._file.enter(name, gone)]
         for name in there:
@@ -89,7 +89,7 @@ class Rings(Generic[Step]):
             coarse = wider(lags)
             for level in _COARSER:
                 self._fold(name, level, number, step, coarse)
-        # Unfinished steps of names that are gone are over.
+        # Finish the steps of names that are gone.
         for level in _COARSER:
             for ended in self._open[level].keys() - steps.keys():
                 self._write(ended, level, self._open[level][ended])
@@ -104,7 +104,7 @@ class Rings(Generic[Step]):
             if going_on is not None:
                 self._write(name, level, going_on)
             self._open[level][name] = _Open(number, fine, step, lags)
-        elif going_on.newest < fine:  # Or it is tried again, as the disk took it in part.
+        elif going_on.newest < fine:  # Otherwise it is a second try, after a partial write.
             self._open[level][name] = going_on.with_step(fine, step, lags)
 
     def _write(self, name: str, level: int, ended: _Open[Step]) -> None:
@@ -112,7 +112,7 @@ class Rings(Generic[Step]):
             self._file.write(name, level, ended.number, ended.whole)
 
     def read(self, name: str, level: int, fine: int) -> list[Step | None]:
-        """A range up to a step of the first range, with the unfinished step; the oldest first."""
+        """Return a range up to a step of the first range, oldest first, also the open step."""
         newest = number_at(level, fine)
         steps = [
             None if figures is None else self._kind(*figures)

@@ -1,4 +1,4 @@
-"""The history: events accepted by streams, and events taken by destinations."""
+"""The history of events accepted by streams and taken by destinations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ from observe.series.steps import (
 )
 from shared.proof.log_buckets import LogBuckets
 
-# Each 8.7 KB: as many as one Hifi may have.
+# 8.7 KB each; one Hifi may have this many.
 _STREAMS_MAX = 20_000
-# Each 40 KB; pipelines are among them.
+# 40 KB each, pipelines included.
 _DESTINATIONS_MAX = 10_000
-# Receipts of a step come within another.
+# The steps after which the receipts of a step are complete.
 SETTLES = 2
-# How late a step may be written.
+# The number of steps that a step may be written late.
 _LATE = 2
-# Different pictures that are looked at within a step: two lists of 200, each some 30 KB.
+# Pasts to keep for the charts of one step: two lists of 200, some 30 KB each.
 _SHOWN_MAX = 400
 
 
@@ -40,7 +40,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A range of several destinations together, and of the streams that they take."""
+    """A range of several destinations together, and of the streams that they read."""
 
     shown: Range
     moments: tuple[Moment, ...]
@@ -51,7 +51,7 @@ class Past:
 
 
 class PastSource(Protocol):
-    """Where pages have the past from."""
+    """The source of the past for pages."""
 
     def past(
         self, streams: Sequence[str], takers: Sequence[str], level: int, *, now_ms: int
@@ -59,7 +59,7 @@ class PastSource(Protocol):
 
 
 class Series:
-    """Owned by the process that observes, until it ends."""
+    """The history in files, which the observe process owns."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -67,7 +67,7 @@ class Series:
         self._shown: dict[tuple[object, ...], Past] = {}
 
     def open(self) -> None:
-        """Open the files before anything is entered; after an error the caller tries again."""
+        """Open the files, before the first step is entered; the caller may retry after an error."""
         streams = Rings(self._folder / "streams", StreamStep, names_max=_STREAMS_MAX)
         try:
             takers = Rings(
@@ -92,7 +92,7 @@ class Series:
         return self._rings[1].newest if self._rings else 0
 
     def end_step(self, number: int, ended: EndedStep) -> bool:
-        """Enter a step that is over; False if there was no room for all of it."""
+        """Enter a finished step; return False if there was no room for all of it."""
         assert self._rings is not None
         streams, takers = self._rings
         covered_s, none = STEP_MS / 1000, LogBuckets()
@@ -105,7 +105,7 @@ class Series:
     def past(
         self, streams: Sequence[str], takers: Sequence[str], level: int, *, now_ms: int
     ) -> Past:
-        """The past up to the newest known step; for several, the sums and the highest lag."""
+        """Return the past up to the newest known step; for several, sums and the highest lag."""
         fine = now_ms // STEP_MS - SETTLES
         if 0 <= fine - self.newest <= _LATE:
             fine = self.newest
@@ -133,7 +133,7 @@ class Series:
 
 
 def _added(columns: Sequence[Sequence[Step | None]], shown: Range) -> list[Step | None]:
-    """The steps of all columns, added one by one."""
+    """Join the columns, step by step."""
     beside: Callable[[Step, Step], Step] = lambda one, other: one.beside(other)  # noqa: E731
     steps: list[Step | None] = []
     for at in range(shown.steps):

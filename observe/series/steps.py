@@ -1,4 +1,4 @@
-"""The figures kept for one step of time, and the lengths of steps: one for each range shown."""
+"""The figures of one step of time, and the ranges of the charts with their lengths of steps."""
 
 import math
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from shared.event.times import DAY_MS, HOUR_MS, MINUTE_MS
 from shared.proof.log_buckets import LogBuckets
 
 UNKNOWN = math.nan
-# Coarser steps keep their lags in buckets this many times as wide: a quantile is within 5 %.
+# In coarser steps the buckets of lags are this many times as wide: quantiles are exact to 5 %.
 _WIDER = 5
 
 
 class Range(NamedTuple):
-    """A span of time that is shown, in as many steps as a page has room for."""
+    """A span of time for charts, with as many steps as a page has room for."""
 
     name: str
     says: str
@@ -23,7 +23,7 @@ class Range(NamedTuple):
     steps: int
 
 
-# Each step is of whole steps of the range before it.
+# Each step consists of whole steps of the previous range.
 RANGES = (
     Range("15m", "15 min", 10_000, 90),
     Range("1h", "1 h", 30_000, 120),
@@ -37,7 +37,7 @@ STEP_MS = RANGES[0].step_ms
 class StreamStep(NamedTuple):
     """A step of a stream."""
 
-    # Seconds of it that an observer has watched.
+    # Seconds of the step that were observed.
     covered_s: float = 0.0
     accepted: float = 0.0
 
@@ -68,7 +68,7 @@ class DestinationStep(NamedTuple):
     limited: float = 0.0
     broken: float = 0.0
     unanswered: float = 0.0
-    # The lag of delivered events since the gateway had them; the age of the oldest undelivered one.
+    # The lag of delivered events since acceptance; the age of the oldest without an outcome.
     p95_s: float = UNKNOWN
     oldest_s: float = UNKNOWN
     backlog: float = UNKNOWN
@@ -79,11 +79,11 @@ class DestinationStep(NamedTuple):
 
     @property
     def success(self) -> float:
-        """The delivered share of all outcomes; unknown without any."""
+        """The delivered share of all outcomes; UNKNOWN if there are none."""
         return self.delivered / self.outcomes if self.outcomes else UNKNOWN
 
     def plus(self, other: "DestinationStep") -> "DestinationStep":
-        """Join this step with the one after it: counts add up, other figures take the highest."""
+        """Join this step with the one after it: counts add up, the highest of others is kept."""
         counts = map(add, self[:_COUNTS], other[:_COUNTS])
         return DestinationStep(*counts, *map(_higher, self[_COUNTS:], other[_COUNTS:]))
 
@@ -109,7 +109,7 @@ def _higher(one: float, other: float) -> float:
 
 
 def wider(lags: LogBuckets) -> LogBuckets:
-    """The same in fewer buckets, for figures of many destinations that are kept for an hour."""
+    """Return the lags in fewer buckets, for the figures of many destinations over an hour."""
     widened = LogBuckets()
     for bucket, count in lags.counts.items():
         middle = bucket - bucket % _WIDER + _WIDER // 2 if bucket else 0
@@ -118,7 +118,7 @@ def wider(lags: LogBuckets) -> LogBuckets:
 
 
 def statuses(reasons: Mapping[str, int]) -> tuple[float, ...]:
-    """The numbers of requests taken, rejected, asked to wait, met by an error, or unanswered."""
+    """Count requests: taken, rejected, answered with 429, answered with 5xx, not answered."""
     counts = [0.0] * 5
     for reason, count in reasons.items():
         kind, _, status = reason.partition("_")
@@ -135,9 +135,9 @@ def statuses(reasons: Mapping[str, int]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class EndedStep:
-    """All figures of a step that is over."""
+    """All figures of a finished step."""
 
-    # Events that streams have acknowledged.
+    # By stream: the number of acknowledged events.
     accepted: Mapping[str, int]
-    # By destination: its step, without p95, and how late its events were.
+    # By destination: its step, without p95, and the lags of its events.
     taken: Mapping[str, tuple[DestinationStep, LogBuckets]]

@@ -1,8 +1,8 @@
-"""Has pipelines read events from archives that Kafka no longer has in their streams.
+"""Lets pipelines read from archives the events that Kafka no longer has.
 
-An archive of a stream is a pipeline that keeps all of it, as it comes. While a lane is before the
-beginning of its log, its next events are looked for in the existing archives, a piece at a time.
-Events that no archive has are skipped, reported and counted, as where there is no archive.
+An archive of a stream is a pipeline that keeps all its events unchanged. While a lane's position is
+before the start of its log, its next events are looked up in the archives, one piece at a time.
+Events that no archive has are skipped, reported and counted, as they are without an archive.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# The wait before asking a store again for objects that it did not give.
+# The wait before asking a store again for objects that it did not return.
 _AGAIN_S = 5.0
 _TELL_S = 10.0
 # Each tenant uses one thread at a time.
 _THREADS = 8
-# The errors of an archive that does not give what it may have.
+# Errors that leave open whether an archive has the events.
 NOT_GIVEN = (StoreAwayError, DamagedObjectError, UnreadableError, SinkAwayError)
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class ArchiveReads:
     configuration: Callable[[], Configuration]
     # Moves a lane past offsets that nobody has.
     pass_by: Callable[[str, Pipeline, Gone], Awaitable[None]]
-    # Takes the pipeline's title, and why the events that it reads do not come; empty: they come.
+    # Takes the pipeline's title, and why it gets no events; empty: it gets them again.
     say: Callable[[str, str], None]
     # Takes the title, and the archive that it reads; empty: it reads from Kafka.
     note: Callable[[str, str], None]
@@ -87,13 +87,13 @@ class ArchiveReads:
     async def begin(
         self, pipeline: Pipeline, found: Mapping[KafkaPartition, Reach], *, is_new: bool
     ) -> tuple[dict[KafkaPartition, Reach], Position]:
-        """Where it begins if an archive has events before its logs; and where the logs begin."""
+        """Return where to begin, with archived events; and where logs begin if that is later."""
         begins = dict(found)
         if not self.may_have(pipeline):
             return begins, {}
         starts = await self.log.starts(list(begins))
         if is_new and isinstance(pipeline.source.start, int):
-            # Kafka's events of these begin later than the pipeline is to start.
+            # In these, Kafka may no longer have the events at the pipeline's start.
             late = [where for where, start in starts.items() if start and begins[where].at == start]
             since_ms = pipeline.source.start
             firsts = await self._in_turn(pipeline, self._first_at, late, since_ms) if late else {}
@@ -101,7 +101,7 @@ class ArchiveReads:
         return begins, {where: start for where, start in starts.items() if begins[where].at < start}
 
     def look(self, running: Mapping[str, Pipeline]) -> None:
-        """Look for the next events of lanes for which they are not known."""
+        """Look up the next events of each lane where they are unknown."""
         for lane_id, pipeline in running.items():
             lane = self.book.lanes.get(lane_id)
             if lane is None or lane.is_under_way:
@@ -136,20 +136,20 @@ class ArchiveReads:
         except NOT_GIVEN as error:
             self.not_given(pipeline, error)
             lane.not_before_s = time.monotonic() + _AGAIN_S
-        except Exception as error:  # noqa: BLE001 - it is told, and tried again
+        except Exception as error:  # noqa: BLE001 - logged, and tried again
             log.info("lane.not_moved", lane=lane.id, error=repr(error))
             lane.not_before_s = time.monotonic() + _AGAIN_S
         finally:
             lane.is_under_way = False
 
     def given(self, pipeline: Pipeline) -> None:
-        """Clear the failure of a pipeline: its events come again."""
+        """Clear the failure of a pipeline: it gets events again."""
         if pipeline.title in self._away:
             self._away.discard(pipeline.title)
             self.say(pipeline.title, "")
 
     def not_given(self, pipeline: Pipeline, error: Exception) -> None:
-        """Report why the events do not come; `given` clears that."""
+        """Report why the pipeline gets no events; `given` clears that."""
         self._away.add(pipeline.title)
         self.say(pipeline.title, str(error))
         log.warning("lane.archive_away", lane=pipeline.lane_id, error=str(error))
@@ -166,11 +166,11 @@ class ArchiveReads:
         self.note(pipeline.title, f"reads from the archive {archives} since {at}, {left:,} events")
 
     async def _in_turn(self, pipeline: Pipeline, work: Callable[..., T], *given: Any) -> T:
-        """Run in a thread: a store may be slow. Others of the tenant wait until it is done."""
+        """Run in a thread, as a store may be slow; the tenant's other reads wait for their turn."""
         async with self._turns.setdefault(pipeline.tenant, asyncio.Lock()):
             topic = stream_topic(pipeline.source.stream)
             if not (life := (await topic_ids(self.log, [topic])).get(topic)):
-                raise KafkaUnavailableError(f"which life of {topic} there is cannot be told")
+                raise KafkaUnavailableError(f"Kafka does not give the id of {topic}")
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, work, pipeline, life, *given)
 
@@ -187,7 +187,7 @@ class ArchiveReads:
     def _found(
         self, pipeline: Pipeline, life: str, wanted: Position, borders: Position
     ) -> dict[KafkaPartition, Piece]:
-        """The next piece of each Kafka partition, from whichever archive has the earliest."""
+        """The next piece of each Kafka partition, from the archive that has the earliest."""
         best: dict[KafkaPartition, Piece] = {}
         for empty, archive, bucket in self._archives(pipeline, life):
             for where, at in wanted.items():

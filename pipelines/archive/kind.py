@@ -12,7 +12,7 @@ from shared.config.pipeline import Pipeline, ToArchive
 from shared.proof.archived import ArchiveId
 from shared.runtime.archive.stores import read_stores
 
-# Half of a job's time limit: after a slower job, the next has fewer events.
+# Well within a job's time limit of 300 s: after a slower job, the next has fewer events.
 _TIME_BOX_S = 60.0
 
 
@@ -49,6 +49,6 @@ def store_for(pipeline: Pipeline, stores: Mapping[str, Store]) -> Store:
     if store is None or not store.allows(pipeline.tenant):
         # Tenants may not see the names of others' stores.
         allowed = sorted(name for name, each in stores.items() if each.allows(pipeline.tenant))
-        there = f"there are {', '.join(allowed)}" if allowed else "whoever runs Hifi names them"
+        there = f"there are {', '.join(allowed)}" if allowed else "the operator configures stores"
         raise SinkAwayError(f"there is no store {output.archive!r} for {pipeline.tenant}: {there}")
     return store

@@ -3,7 +3,7 @@
 Where an object is cut depends on the range, which is stored before anything is written, and on the
 events in it. So a task that repeats a range after a crash makes the same objects: it compares those
 that exist already, and keeps them (ADR 0084). When a topic is recreated, its offsets restart: the
-objects of that second life of the stream are kept beside the first (ADR 0088).
+objects of the new topic are kept beside those of the old one (ADR 0088).
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from shared.runtime.settings import SecretSettings
 
 # Keys and values of one object, before they are packed.
 OBJECT_BYTES_MAX = 64 * 1_048_576
-# The tasks of a job at once: each needs memory for one object.
+# The most tasks of a job at once: each needs memory for one object.
 _TASKS = 2
 # The metadata in which an object names its maker.
 _BY = ("hifi.document", "hifi.is-whole")
@@ -51,7 +51,7 @@ class ArchiveSink:
     id: ArchiveId
     # The fingerprint of the document that archives them.
     document: str
-    # Whether the document keeps all events, as they come.
+    # Whether the document keeps all events unchanged.
     is_whole: bool
     folders: Path | None
     tasks: int = _TASKS
@@ -120,12 +120,12 @@ class ArchiveWriter:
             self.bucket.get(stored.manifest_path) != manifest
         ):
             raise SinkAwayError(
-                f"{stored.manifest_path} says of the object beside it what is not so: move it away"
+                f"{stored.manifest_path} does not match the object beside it: move it away"
             )
         return manifest.decode()
 
     def _from_before(self, said: ArchivedObject, data: bytes) -> ArchivedObject:
-        """Describe the existing object: it has this range, maybe by an earlier document."""
+        """Describe the existing object of this range, perhaps made by an earlier document."""
         there = self.bucket.get(said.path) or b""
         try:
             known = said_of(there)
@@ -137,14 +137,14 @@ class ArchiveWriter:
                 made.add(batch, 0)
         except (UnreadableError, KeyError) as error:
             raise SinkAwayError(
-                f"the object {said.path} is there already, and holds something else ({error}):"
-                " another Hifi wrote it, which needs a store or a path of its own"
+                f"the object {said.path} already exists with other contents ({error}):"
+                " another Hifi wrote it; give each a store or a path of its own"
             ) from None
         return made.said(self.sink, said.end, there, (document, is_whole))
 
 
 class _Making:
-    """An object whose events have not all come yet."""
+    """An object that is still being filled."""
 
     def __init__(self, partition: int, first: int) -> None:
         self.partition = partition

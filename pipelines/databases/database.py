@@ -1,6 +1,6 @@
-"""Defines a database: a table that is written in transactions which hold the position.
+"""Defines a database: a table that is written in transactions, together with the position.
 
-Each kind of database behaves the same; a suite of tests checks that (tests/contract).
+All kinds of databases behave the same; a suite of tests checks that (tests/contract).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ POSITIONS_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The place of a database, and the user who enters it; every address has been judged."""
+    """The place of a database, and the user to log in as; every address is allowed."""
 
     host: str
     port: int
@@ -27,10 +27,10 @@ class Server:
     user: str
     password: str = field(repr=False)
     addresses: tuple[str, ...]
-    # off, require (whoever answers), or verify: by the certificates that this machine trusts.
+    # off, require (any certificate), or verify (by the certificates that this machine trusts).
     tls: str = "verify"
     connect_s: float = 5.0
-    # Requests take milliseconds; a longer one holds up all that wait for it.
+    # Requests take milliseconds; a longer one holds up everything that waits for it.
     statement_s: float = 10.0
     lock_s: float = 5.0
 
@@ -63,8 +63,8 @@ class Target:
         if set(self.key) not in map(set, unique):
             listed = ", ".join(self.key)
             raise SettingError(
-                f"table {self.table} has no unique index on ({listed}), by which rows are found"
-                f" again: {made_by} ON {self.table} ({listed})"
+                f"table {self.table} has no unique index on ({listed}), which is needed to find"
+                f" rows again: {made_by} ON {self.table} ({listed})"
             )
 
 
@@ -79,7 +79,7 @@ class PositionOf:
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """The offset up to which the table has events, and those it refused, with its words."""
+    """The offset up to which the table has events, and why it refused others, by offset."""
 
     next_offset: int
     refused: Mapping[int, str] = field(default_factory=dict)
@@ -90,22 +90,22 @@ class OpenTable(Protocol):
 
     @property
     def columns(self) -> Sequence[ColumnOf]:
-        """The columns of the target, as the table has them."""
+        """The columns of the target, as the table defines them."""
 
     def stand(self, place: PositionOf, begin: int) -> Stand:
-        """Return the position; `begin` if nothing of this place was ever written."""
+        """Return the position; `begin` if none was ever written for this place."""
 
     def start(self, place: PositionOf, expected: int, next_offset: int) -> None:
-        """Begin a transaction that moves the position; PositionMovedError if it has moved."""
+        """Begin a transaction that moves the position; PositionMovedError if another moved it."""
 
     def write(self, changes: Sequence[RowChange]) -> None:
-        """Within the transaction: write all of these; or raise RowsRefusedError and go on."""
+        """Write all these in the transaction; after a RowsRefusedError, it still can be used."""
 
     def commit(self, place: PositionOf, refused: Mapping[int, str]) -> None:
-        """End it: all of it counts now, with the refused events. If this raises, it may count."""
+        """Commit the transaction, with the refused events; after an error, it may be committed."""
 
     def roll_back(self) -> None:
-        """End it: nothing of it counts."""
+        """Roll the transaction back."""
 
     def close(self) -> None:
         """Close the connection; never raises."""

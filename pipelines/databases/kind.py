@@ -1,7 +1,7 @@
 """Holds the driver's side of databases: makes sinks, and decides whether a server is tried.
 
-All pipelines of a tenant that write to one server share a breaker, as for destinations: while it is
-open none of them has a job, and then one of them tries.
+All pipelines of a tenant that write to one server share a breaker, as for destinations. While it is
+open, none of them has a job; then one of them tries the server.
 """
 
 import random
@@ -19,11 +19,11 @@ from shared.event.record import KafkaPartition
 from shared.event.topics import stream_topic
 from shared.flow.breaker import Breaker, Start, answered, asked, unanswered
 
-# Many more do not make a transaction quicker, and a long one holds up the next.
+# More events would not make transactions more efficient, and a long one delays the next.
 _GATHERING = Gathering(linger_s=0.2, events_max=10_000, time_box_s=5.0)
-# A failing server is tried again after 1 s, and in the end every 30 s while it stays away.
+# A failing server is tried again after 1 s, and later every 30 s while it stays away.
 _OPEN_MS_MIN = 1_000.0
-# A job without any news for this long was ended with its process.
+# A job that has sent no news for this long has died with its process.
 _PROBE_MS = 310_000
 _BREAKERS_MAX = 1_000
 
@@ -37,7 +37,7 @@ class Databases:
     clock: Callable[[], int]
     # The ends of the streams' logs, as the book has them.
     ends: Mapping[KafkaPartition, int] = field(default_factory=dict)
-    # Keyed by tenant and the servers that its pipeline wants.
+    # Keyed by tenant and the servers that its pipeline writes to.
     _breakers: dict[tuple[str, ...], Breaker] = field(default_factory=dict)
     _probing: set[str] = field(default_factory=set)
     _spread: random.Random = field(default_factory=random.Random)
@@ -47,7 +47,7 @@ class Databases:
         return SinkKind(_GATHERING, self.made, self.ended)
 
     def made(self, pipeline: Pipeline, topic_id: str) -> DatabaseSink:
-        """Make the sink; raise SinkAwayError while its server is left alone."""
+        """Make the sink; raise SinkAwayError while its server's breaker is open."""
         table, topic = _table(pipeline), stream_topic(pipeline.source.stream)
         servers = _servers(pipeline)
         breaker, answer = asked(
@@ -58,7 +58,7 @@ class Databases:
         )
         self._keep(servers, breaker)
         if not isinstance(answer, Start):
-            raise SinkAwayError("its database has not answered others just now")
+            raise SinkAwayError("its database has just failed to answer other pipelines")
         if answer.is_probe:
             self._probing.add(pipeline.name)
         return DatabaseSink(
@@ -73,7 +73,7 @@ class Databases:
         )
 
     def ended(self, pipeline: Pipeline, error: Exception | None) -> None:
-        """Note how a job has ended; an error elsewhere says nothing of its server."""
+        """Note how a job has ended; errors elsewhere do not count against its server."""
         servers = _servers(pipeline)
         breaker = self._breakers.get(servers, Breaker())
         is_probe = pipeline.name in self._probing

@@ -1,4 +1,4 @@
-"""Writes a table of a Postgres: COPY, then one statement that puts all rows where they belong.
+"""Writes a Postgres table: COPY, then one statement that upserts all rows.
 
 No SQL comes from outside: names are quoted, values are copied.
 """
@@ -44,7 +44,7 @@ FROM pg_index i
 WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
   AND i.indexprs IS NULL
 """
-# The number of the change that a row is from; no table has a column of this name.
+# The column with the number of a row's change; no table has a column of this name.
 _NTH = sql.Identifier("hifi:nth")
 
 
@@ -83,7 +83,7 @@ class PostgresTable:
     def start(self, place: PositionOf, expected: int, next_offset: int) -> None:
         # Check deferred constraints at once, so that a refused row fails where it is written.
         self._link.run("BEGIN; SET CONSTRAINTS ALL IMMEDIATE")
-        # Other tasks on this position wait for this row, and find it moved.
+        # Other tasks on this position wait for this row's lock, then find the position moved.
         moved = self._link.run(
             "UPDATE {positions} SET next_offset = %s, refused = '' WHERE pipeline = %s"
             " AND topic = %s AND partition = %s AND next_offset = %s",
@@ -92,7 +92,7 @@ class PostgresTable:
         if moved != 1:
             self.roll_back()
             wrong = f"{place.topic}:{place.partition} is no longer at {expected} in {POSITIONS}"
-            raise PositionMovedError(f"{wrong}: another task has gone on from there")
+            raise PositionMovedError(f"{wrong}: another task has moved it")
 
     def write(self, changes: Sequence[RowChange]) -> None:
         self._link.run("SAVEPOINT hifi")
@@ -172,12 +172,11 @@ class PostgresTable:
         try:
             self._link.run("CREATE TABLE IF NOT EXISTS {positions} (" + POSITIONS_COLUMNS + ")")
         except (RowsRefusedError, SettingError) as error:
-            # Another task has made it in this moment; the error, and the catalogue that raises it
-            # first, vary.
+            # Another task has just created it; the error varies by the catalogue that raises it.
             if self._is_there(named):
                 return
             raise SettingError(
-                f"{self._server.user} may not make the table that holds the positions: run"
+                f"{self._server.user} may not create the table of positions: run"
                 f" `{made}`, and GRANT SELECT, INSERT, UPDATE on it"
             ) from error
 
@@ -189,7 +188,7 @@ class PostgresTable:
         self._link.copy("COPY {table} ({names}) FROM STDIN", rows, names=names)
 
     def _change(self, changes: Sequence[RowChange]) -> None:
-        """Change rows; keys compare by column type, so the last of differing texts may count."""
+        """Change rows. Keys are compared by column type, where differing texts may be equal."""
         coming = [
             (*change.values, f"{index}")
             for index, change in enumerate(changes)
@@ -237,7 +236,7 @@ class PostgresTable:
         self._link.run("DELETE FROM {table} t USING pg_temp.leaving g WHERE {same}", same=same)
 
     def _fill(self, name: LiteralString, columns: Sequence[str], rows: Sequence[Values]) -> None:
-        """Fill a table of this connection alone, with its columns' types, and _NTH."""
+        """Fill a temporary table with these columns, in the target's types, and _NTH."""
         made, names = sql.Identifier("pg_temp", name), _listed(columns)
         self._link.run(
             "CREATE TEMPORARY TABLE IF NOT EXISTS {made} ON COMMIT DROP AS"

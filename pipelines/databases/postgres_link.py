@@ -1,7 +1,7 @@
-"""A connection to a Postgres: each call ends in time, and each error is in plain words.
+"""Connects to Postgres: each call ends in time, and each error is in plain words.
 
-The server gets nothing of this machine that libpq would read from its files and its environment. A
-server that takes no notice of its own timeouts is cut off.
+libpq reads no settings or secrets for the server from this machine's files or environment. A server
+that ignores its own timeouts is cut off.
 """
 
 import re
@@ -29,7 +29,7 @@ from pipelines.databases.refusals import (
 from pipelines.databases.rows import Value
 
 _TLS = {"off": "disable", "require": "require", "verify": "verify-full"}
-# The server's own timeouts come first, and leave the connection as it is.
+# The server's own timeouts come first, and leave the connection usable.
 _MARGIN_S = 2.0
 # libpq gives no code for errors before the login has succeeded.
 _CODES_BY_WORDS = (
@@ -122,7 +122,7 @@ def _connected(server: Server) -> "psycopg.Connection[Any]":
         gssencmode="disable",
         target_session_attrs="any",
         tcp_user_timeout=round(1000 * server.statement_s),
-        # Otherwise statements are prepared, on a server that may stand behind a balancer.
+        # Do not prepare statements: the server may be behind a load balancer.
         prepare_threshold=None,
     )
 
@@ -141,7 +141,7 @@ def _as_ours(error: psycopg.Error, spot: Spot) -> DatabaseError:
         # The value was not sent: a text with a NUL in it, for example.
         return RowsRefusedError(str(error))
     if code is None:
-        # Keep only the server's own words: the way to it is not for others to know.
+        # Keep only the server's own words: tenants must not learn the way to it.
         words = _WAY_THERE.sub("", str(error))
         code = next((code for pattern, code in _CODES_BY_WORDS if pattern.search(words)), None)
     kind = _ERRORS[fault_of(code)]

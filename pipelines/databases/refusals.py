@@ -1,7 +1,7 @@
 """Classifies errors of a database: a bad row, a wrong setting, or a database in trouble.
 
-A bad row goes to dead letters, and the others are written. Somebody can correct a wrong setting, so
-nothing is given up meanwhile. All else passes by itself, and is waited for. Pure.
+A bad row becomes a dead letter, and the others are written. Somebody can correct a wrong setting,
+so nothing is given up meanwhile. Other trouble passes by itself, so the job waits for that. Pure.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ class Fault(Enum):
     ROW = "row"
     SETTING = "setting"
     AWAY = "away"
-    # The database was asked to cancel, as it took too long.
+    # The statement was cancelled because it took too long.
     SLOW = "slow"
 
 
@@ -27,7 +27,7 @@ class DatabaseError(Exception):
 
 
 class RowsRefusedError(DatabaseError):
-    """The database is well, and refuses some of these rows."""
+    """The database works, but refuses some of these rows."""
 
 
 class SettingError(DatabaseError):
@@ -35,15 +35,15 @@ class SettingError(DatabaseError):
 
 
 class AwayError(DatabaseError):
-    """It does not answer, is full, locked or read-only: it may recover later."""
+    """The database does not answer, or is full, locked or read-only: it may recover later."""
 
 
 class SlowError(AwayError):
-    """It was too slow for this request; a smaller one may succeed."""
+    """The database was too slow for this request; a smaller one may succeed."""
 
 
 class PositionMovedError(DatabaseError):
-    """Another task has gone on from there: this one may not write its rows any more."""
+    """Another task has moved the position: this one may no longer write its rows."""
 
 
 # The first two characters of an SQLSTATE are its class (Postgres, appendix A).
@@ -76,7 +76,7 @@ class Spot:
 
 _Sentence = Callable[[Spot, str], str]
 _SENTENCES: Mapping[str, _Sentence] = {
-    "28P01": lambda at, _: f"the password of {at.user} is wrong at {at.host}: put the right one",
+    "28P01": lambda at, _: f"the password of {at.user} is wrong at {at.host}: set the right one",
     "28000": lambda at, words: (
         f"{at.host} does not let {at.user} in ({words}): check its user and pg_hba.conf"
     ),
@@ -84,7 +84,7 @@ _SENTENCES: Mapping[str, _Sentence] = {
         f"there is no database {at.database} at {at.host}: create it, or name another"
     ),
     "3F000": lambda at, _: (
-        f"the schema of table {at.table} is not there: create it, or name another table"
+        f"the schema of table {at.table} does not exist: create it, or name another table"
     ),
     "42P01": lambda at, words: (
         f"there is no table {at.table} in {at.database} at {at.host}: create it, or name another"
@@ -111,7 +111,7 @@ def sentence(sqlstate: str | None, words: str, at: Spot) -> str:
             return f"{at.host} takes too long to write to {at.table}: {text}"
         case _:
             code = f" ({sqlstate})" if sqlstate else ""
-            return f"{at.host} is not to be had just now: {text or 'it does not answer'}{code}"
+            return f"{at.host} is not available now: {text or 'it does not answer'}{code}"
 
 
 def shortened(words: str) -> str:

@@ -1,7 +1,7 @@
 """Makes table rows of events: each member of an event becomes the value of its column. Pure.
 
 Numbers and texts go to the database as they were written, so that nothing is rounded on the way;
-the database says whether a value suits its column.
+the database decides whether a value suits its column.
 """
 
 import binascii
@@ -27,7 +27,7 @@ class Takes(Enum):
     """The kind of JSON that a column takes; its database judges the text or number itself."""
 
     TEXT = "text"
-    # Numbers, texts, true and false, as they stand.
+    # Numbers, texts, true and false, as they are written.
     PLAIN = "plain"
     JSON = "json"
     ARRAY = "array"
@@ -36,10 +36,10 @@ class Takes(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnOf:
-    """A column of the table, as its catalogue has it."""
+    """A column of the table, as the database's catalogue describes it."""
 
     name: str
-    # The name of its type, as people know it.
+    # The name of its type, for people.
     type: str
     takes: Takes
 
@@ -118,11 +118,11 @@ def values_of(value: bytes, columns: Sequence[ColumnOf]) -> Values:
 
 
 def _key_values(key: bytes | None, columns: Sequence[ColumnOf]) -> Values:
-    """The key of an event without a value: its ordering key, or the parts of that in JSON."""
+    """The row's key for an event without a value: its ordering key, or the JSON parts of that."""
     if not columns:
-        raise BadRowError("it has no value, and only rows with a `key` can be taken away")
+        raise BadRowError("it has no value, and only tables with a `key` can delete rows")
     if not key:
-        raise BadRowError("it has neither a value nor an ordering key: which row is to go?")
+        raise BadRowError("it has neither a value nor an ordering key, so no row can be found")
     try:
         if len(columns) == 1:
             return (key.decode(),)
@@ -151,7 +151,7 @@ def _value(raw: Raw | None, column: ColumnOf) -> Value:
             return _TEXTS.decode(text)
         if first in _NESTED and takes is Takes.PLAIN:
             what = "an object" if first == b"{" else "a list"
-            raise BadRowError(f"{column.name!r} is {what}, and its column is {column.type}")
+            raise BadRowError(f"{column.name!r} is {what}, but its column is {column.type}")
     elif takes is Takes.ARRAY:
         return _array(json.decode(text), column)
     elif takes is Takes.BYTES:
@@ -163,14 +163,14 @@ def _bytes(text: bytes, column: ColumnOf) -> bytes:
     try:
         return b64decode(json.decode(text, type=str), validate=True)
     except (DecodeError, binascii.Error) as error:
-        wrong = f"{column.name!r} is no Base64 text, and its column is {column.type}"
+        wrong = f"{column.name!r} is not Base64 text, but its column is {column.type}"
         raise BadRowError(wrong) from error
 
 
 def _array(given: Any, column: ColumnOf) -> str:
     """Write a list as Postgres writes arrays."""
     if not isinstance(given, list):
-        raise BadRowError(f"{column.name!r} is no list, and its column is {column.type}")
+        raise BadRowError(f"{column.name!r} is not a list, but its column is {column.type}")
     return "{" + ",".join(_element(each, column) for each in given) + "}"
 
 

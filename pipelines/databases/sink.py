@@ -1,7 +1,7 @@
 """Hands the events of a pipeline to its database, within Spark's tasks.
 
-A task has one connection, to the table of its Kafka partition. Allowed hosts are judged here as for
-destinations: each address of a host is checked, and the connection goes to one of them.
+A task has one connection, to the table of its Kafka partition. Hosts are judged here as for
+destinations: each address of a host is checked, and the connection goes to a checked address.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from shared.runtime.secret_box import SecretUnavailableError
 from shared.runtime.settings import SecretSettings
 
 REFUSED_BY_DATABASE = "refused_by_database"
-# Tasks at once, each with a connection: while they wait, they occupy their places in Spark.
+# The most tasks at once, each with a connection: a waiting task occupies its place in Spark.
 _TASKS = 2
 _RESOLVE_S = 5.0
 # The most addresses of one host; two would do.
@@ -69,7 +69,7 @@ class DatabaseSink:
             writer.close()
 
     def records(self, ranges: Ranges, reports: Sequence[str]) -> Iterable[RecordOut]:
-        """Return nothing: the database holds all there is to know, and no report comes."""
+        """Return nothing: databases send no reports."""
         del ranges, reports
         return ()
 
@@ -83,13 +83,13 @@ class DatabaseSink:
         except KeyError:
             count = len(self.table.shards)
             raise SettingError(
-                f"the stream has a Kafka partition {partition}, and `shards` names {count} tables,"
-                f" for 0 to {count - 1}: name one for each"
+                f"the stream has a Kafka partition {partition}, but `shards` names only {count}"
+                f" tables, for 0 to {count - 1}: name one for each"
             ) from None
 
 
 class DatabaseWriter:
-    """The writer of a task: it takes one Kafka partition after the other."""
+    """The writer of a task: it writes one Kafka partition after another."""
 
     def __init__(self, sink: DatabaseSink, ranges: Ranges) -> None:
         self._sink = sink
@@ -172,7 +172,7 @@ def opened(sink: DatabaseSink, place: config.TableAddress) -> OpenTable:
     if place.file is not None:
         if sink.files is None:
             raise SettingError(
-                "SQLite files are not allowed here: whoever runs Hifi names a folder for them in"
+                "SQLite files are not allowed here: the operator names a folder for them in"
                 " HIFI_PIPELINES_SQLITE_FOLDER"
             )
         sink.files.mkdir(parents=True, exist_ok=True)
@@ -201,9 +201,9 @@ def _addresses(name: str, *, allows_private: bool) -> Sequence[Address]:
     try:
         host = read_host(ascii_host(name))
     except HostError as error:
-        raise SettingError(f"{name} is no host: {error}") from error
-    # Without a word about the addresses: it would draw a map of our network.
-    forbidden = f"Hifi does not connect to {name}: it is at no address that it may connect to"
+        raise SettingError(f"{name} is not a host: {error}") from error
+    # Do not name the addresses: that would draw a map of our network.
+    forbidden = f"Hifi does not connect to {name}: its addresses are not allowed"
     if host_class(host) == "never":
         raise SettingError(forbidden)
     addresses: Sequence[Address] = [host] if not isinstance(host, str) else _resolved(host)
@@ -217,9 +217,9 @@ def _resolved(host: str) -> Sequence[Address]:
     try:
         return loop.run_until_complete(resolver(host, loop.time() + _RESOLVE_S))
     except NoSuchHostError as error:
-        raise AwayError(f"nobody knows the name {host}: {error}") from error
+        raise AwayError(f"the name {host} does not exist: {error}") from error
     except ResolverDownError as error:
-        raise AwayError(f"nobody answers for the name {host}: {error}") from error
+        raise AwayError(f"no name server answers for {host}: {error}") from error
 
 
 @cache
@@ -229,7 +229,7 @@ def _resolving() -> tuple[asyncio.AbstractEventLoop, Resolver]:
 
 
 def _said(work: Callable[[], T]) -> T:
-    """Do the work; any error becomes SinkAwayError, which is shown while it is tried again."""
+    """Do the work; database errors become SinkAwayError, which is shown while it is retried."""
     try:
         return work()
     except DatabaseError as error:

@@ -1,4 +1,4 @@
-"""Writes a table of an SQLite file, as other databases are written."""
+"""Writes a table of an SQLite file, with the same behaviour as other databases."""
 
 import json
 import sqlite3
@@ -26,7 +26,7 @@ _STATEMENT_S = 10.0
 _OPCODES = 10_000
 _ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, OverflowError)
 _OF_A_SETTING = ("no such table", "no such column", "has no column", "may not be modified")
-# Numbers for true and false, in a column that would keep a text as it is.
+# Numbers for true and false, in columns that would store their text unchanged.
 _FLAGS = {"true": "1", "false": "0"}
 _OF_ONE = "WHERE pipeline = ? AND topic = ? AND partition = ?"
 _BEGUN = "(pipeline, topic, partition, next_offset) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -83,7 +83,7 @@ class SqliteTable:
         if moved != 1:
             self.roll_back()
             wrong = f"{place.topic}:{place.partition} is no longer at {expected} in {POSITIONS}"
-            raise PositionMovedError(f"{wrong}: another task has gone on from there")
+            raise PositionMovedError(f"{wrong}: another task has moved it")
 
     def write(self, changes: Sequence[RowChange]) -> None:
         with self._told():
@@ -175,7 +175,7 @@ class SqliteTable:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Raise errors as ours, and interrupt statements that take too long."""
+        """Raise errors as our own, and interrupt statements that take too long."""
         self._until_s = time.monotonic() + _STATEMENT_S
         try:
             yield
@@ -184,10 +184,10 @@ class SqliteTable:
         except sqlite3.Error as error:
             words = str(error)
             if words == "interrupted":
-                raise SlowError("the file takes too long to be written") from error
+                raise SlowError("writing the file takes too long") from error
             if any(each in words for each in _OF_A_SETTING):
-                raise SettingError(f"the file refuses to be written: {words}") from error
-            raise AwayError(f"the file cannot be written just now: {words}") from error
+                raise SettingError(f"SQLite refuses to write to the file: {words}") from error
+            raise AwayError(f"the file cannot be written now: {words}") from error
 
 
 def _quoted(name: str) -> str:

@@ -1,8 +1,8 @@
 """Writes the events of a Kafka partition to a table, in order, each exactly once.
 
-The position stands in the table's database and moves in the transaction that writes the rows:
-events below it are skipped, whatever Kafka says. A batch that the database refuses is halved until
-the refused event is found; all others are written.
+The position is in the table's database and moves in the transaction that writes the rows: events
+before it are skipped, whatever Kafka's position is. A batch that the database refuses is halved
+until the refused event is found; all others are written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,21 +52,21 @@ class TablePosition:
         if stand.next_offset > max(end, log_end or 0):
             raise SettingError(
                 f"{POSITIONS} has {place.pipeline} at {stand.next_offset} of {place.topic}:"
-                f"{place.partition}, where nobody has been yet: if the log was cut there, delete"
-                " that row of it, or take another table"
+                f"{place.partition}, beyond the end of the log: if the log was cut there, delete"
+                " that row, or use another table"
             )
         self.next_offset = stand.next_offset
         self.written = 0
-        # Events that were there already, written or refused by an earlier task.
+        # Events that an earlier task had already written, or found refused.
         self.skipped = 0
-        # Why the database refuses events, by their offsets; with those of an earlier task, which
-        # may not have reported them.
+        # Why the database refuses events, by their offsets; including those that an earlier task
+        # may not have reported.
         self.refused = {at: why for at, why in sorted(stand.refused.items()) if at >= begin}
         self._batch: list[_EventChanges] = []
         self._rows = self._byte_count = 0
 
     def take(self, event: EventRows) -> None:
-        """Write it, soon; skip it if the table has it already."""
+        """Queue the event to be written; skip it if the table already has it."""
         if event.offset < self.next_offset:
             self.skipped += 1
             return
@@ -78,7 +78,7 @@ class TablePosition:
             self._flush(event.offset + 1)
 
     def finish(self) -> None:
-        """Move the position to the end, past events that were not to be written; no more come."""
+        """Move the position to the end, past events that need no write; call it last."""
         if self._batch or self.next_offset < self._end:
             self._flush(self._end)
 
@@ -95,7 +95,7 @@ class TablePosition:
             return ()
 
     def _write(self, batch: Sequence[_EventChanges], next_offset: int) -> None:
-        """Write in one transaction; in smaller ones if the database is too slow for it."""
+        """Write in one transaction, or in smaller ones if the database is too slow for that."""
         try:
             self._commit(batch, next_offset)
         except SlowError:
@@ -120,7 +120,7 @@ class TablePosition:
         self.written += sum(bool(each.changes) for each in batch) - len(refused)
 
     def _refused_of(self, batch: Sequence[_EventChanges]) -> Iterator[tuple[int, str]]:
-        """Write them; yield the offsets of those that the database refuses, and why."""
+        """Write the changes; yield the offset of each event that is refused, and why."""
         changes = newest([change for each in batch for change in each.changes])
         if not changes:
             return

@@ -1,6 +1,6 @@
 """Functions that an operator installs, and pipelines call.
 
-A package has them in the entry point group `hifi.functions`, each by its name in documents:
+A package lists them in the entry point group `hifi.functions`, each by its name in documents:
 
     [project.entry-points."hifi.functions"]
     "fraud.score" = "hifi_fraud:score"

@@ -26,7 +26,7 @@ def with_answers(
 ) -> DataFrame:
     """Add a function's answers to those events that are still on their way.
 
-    `given` are the columns that it may read, by name; its answers go through the column `into`.
+    `given` are the columns that the function may read, by name; `into` names a temporary column.
     """
     reads, returns = signature_of(name)
     events = F.struct(*(given[each].alias(each) for each in reads.fieldNames()))
@@ -69,9 +69,9 @@ def in_their_places(answers: Any, is_asked: Any) -> Any:
 
 def _column(made: pa.RecordBatch, field: "pa.Field[Any]", count: int) -> "pa.Array[Any]":
     if not isinstance(made, pa.RecordBatch):
-        raise TypeError(f"it gave a {type(made).__name__}, and not a RecordBatch")
+        raise TypeError(f"it returned a {type(made).__name__}, not a RecordBatch")
     if made.num_rows != count:
-        raise ValueError(f"it gave {made.num_rows} rows for {count} events")
+        raise ValueError(f"it returned {made.num_rows} rows for {count} events")
     if field.name not in made.schema.names:
-        raise ValueError(f"it gave no column {field.name!r}")
+        raise ValueError(f"it returned no column {field.name!r}")
     return made.column(field.name).cast(field.type)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# These match whatever follows: a function's exception may have any text.
+# Match whatever text follows: a function's exception may have any.
 _OF_A_FUNCTION = re.compile(
     r"^(pipelines\.functions\.\w+\.)?FunctionFailedError: (?P<why>.*)"
     r"|\bPython worker exited unexpectedly\b"
@@ -12,12 +12,12 @@ _OF_A_FUNCTION = re.compile(
 
 
 class FunctionFailedError(Exception):
-    """A function has thrown, or has returned something that it has not promised."""
+    """A function raised an error, or returned something other than what it declares."""
 
 
 @contextmanager
 def blaming(name: str) -> Iterator[None]:
-    """Blame the function for any error meanwhile, also for the end of its process."""
+    """Blame the function for any error in this block, including SystemExit."""
     try:
         yield
     except BaseException as error:
@@ -25,11 +25,11 @@ def blaming(name: str) -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    """The error on one line: later lines are Spark's."""
+    """The error's message on one line: later lines are Spark's."""
     try:
         return " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - it cannot even say what it is
-        return "it cannot be said"
+    except Exception:  # noqa: BLE001 - its message may fail as well
+        return "its message cannot be read"
 
 
 def fault_of_a_function(says: str) -> str | None:

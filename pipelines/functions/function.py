@@ -22,7 +22,7 @@ class Function:
 def function(*, reads: str, returns: str) -> Callable[[Work], Function]:
     """Make a Function of a Python function over Arrow batches.
 
-    It reads members of the event, and `value`, its bytes as they came, where no member has that
+    It reads members of the event, and `value`, the event's original bytes unless a member has that
     name. The same events must give the same answers: an event that is read again, after a crash,
     must have the same result.
     """

@@ -47,5 +47,5 @@ def _members(name: str, said: str) -> StructType:
     try:
         return members_of(said)
     except ConfigError as error:
-        wrong = f"{name!r} says of itself what cannot be: {error.wrong}"
+        wrong = f"{name!r} declares columns that cannot exist: {error.wrong}"
         raise NoFunctionError(wrong) from None

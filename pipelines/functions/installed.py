@@ -13,12 +13,12 @@ _NOT_MADE = "not made by `@function(reads=..., returns=...)`"
 
 
 class NoFunctionError(Exception):
-    """There is no function of this name, or the object installed under it is none."""
+    """There is no function of this name, or the object installed under it is not a function."""
 
 
 @cache
 def installed() -> Mapping[str, EntryPoint]:
-    """The entry points, by the names in documents. A new process finds later installations."""
+    """The entry points, by their names in documents. Later installations need a new process."""
     return {each.name: each for each in entry_points(group=GROUP)}
 
 

@@ -18,8 +18,8 @@ def _as_it_is(state: State) -> State:
 class Reducer:
     """An aggregate of windows.
 
-    It reads members of the event, and `value`, its bytes, as a function does. Merging states in any
-    order must come to the same result: their order is not defined.
+    It reads members of the event, and `value`, its bytes, as a function does. Merging states must
+    give the same result in any order: their order is not defined.
     """
 
     reads: str

@@ -1,7 +1,7 @@
 """Runs reducers in Spark's Python workers: makes each event's state, and merges the states.
 
-None of it runs in the driver's process, which others share: a reducer that throws, hangs or ends
-its process fails a job, like a function that a step calls.
+None of this runs in the driver's process, which pipelines share: a reducer that throws, hangs or
+ends its process fails a job, as a function does that a step calls.
 """
 
 import json
@@ -26,7 +26,7 @@ from pipelines.functions.states import Fold, FoldedState, ToFold
 
 # The most bytes of a window's state in one reducer, and of its value in a row: as for a set.
 STATE_BYTES_MAX = 32_768
-# The most tasks of a fold, out of the slots that all pipelines share: it may last a minute.
+# The most tasks of a fold, which may take a minute: they use slots that all pipelines share.
 _TASKS_MAX = 2
 
 
@@ -47,7 +47,7 @@ def with_states(
 def fold_in(context: SparkContext, *, both_ways: bool = False) -> Fold:
     """Fold in tasks of its own, each window by itself.
 
-    `both_ways`: a result that depends on the order fails, as an exception does.
+    With `both_ways`, a result that depends on the order is an error.
     """
 
     def fold(asked: Sequence[ToFold]) -> Sequence[FoldedState]:
@@ -77,7 +77,7 @@ def begun(name: str, events: pa.StructArray) -> Any:
         with blaming(name):
             states = reducer_of(name).begin(pa.RecordBatch.from_struct_array(asked))
             if len(states) != len(asked):
-                raise ValueError(f"it gave {len(states)} states for {len(asked)} events")
+                raise ValueError(f"it returned {len(states)} states for {len(asked)} events")
             texts = [None if state is None else _text(state) for state in states]
     return in_their_places(pa.array(texts, pa.string()), is_asked)
 
@@ -93,9 +93,9 @@ def folded(asked: ToFold, *, both_ways: bool = False) -> FoldedState:
         if both_ways:
             says = _come(reducer, asked, texts[::-1]).says
             if not is_alike(json.loads(says), json.loads(come.says)):
-                raise ValueError(f"it comes to {come.says}, and in another order to {says}"[:300])
+                raise ValueError(f"its result is {come.says}, and in another order {says}"[:300])
         if (size := max(map(len, come))) > STATE_BYTES_MAX:
-            raise ValueError(f"it keeps {size:,} bytes of a window of {STATE_BYTES_MAX:,}")
+            raise ValueError(f"it keeps {size:,} bytes per window; max {STATE_BYTES_MAX:,}")
         return come
 
 
@@ -106,7 +106,7 @@ def _come(reducer: Reducer, asked: ToFold, texts: Sequence[str]) -> FoldedState:
 
 
 def _so_often(merge: Callable[[State, State], State], text: str, count: int) -> State:
-    """Merge a state with itself until it counts this often; large counts merge halves."""
+    """Merge this many copies of a state; large counts merge halves."""
     if count == 1:
         return json.loads(text)
     half = _text(_so_often(merge, text, count // 2))
@@ -115,5 +115,5 @@ def _so_often(merge: Callable[[State, State], State], text: str, count: int) -> 
 
 
 def _text(state: State) -> str:
-    """The state as JSON in ASCII: a character is a byte."""
+    """The state as JSON in ASCII, so that each character is a byte."""
     return json.dumps(state, sort_keys=True, allow_nan=False, separators=(",", ":"))

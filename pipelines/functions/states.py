@@ -18,5 +18,5 @@ class FoldedState(NamedTuple):
     says: str
 
 
-# Runs code that an operator has installed; in another process, as it may do anything.
+# Runs code that an operator has installed, in another process, as that code may do anything.
 Fold: TypeAlias = Callable[[Sequence[ToFold]], Sequence[FoldedState]]

@@ -42,7 +42,7 @@ _NOW = "now_ms"
 
 
 def with_dead_letters(rows: DataFrame, pipeline: Pipeline, *, now_ms: Column) -> DataFrame:
-    """Return the rows with those of dead events made into dead letters."""
+    """Return the rows; those of dead events become dead letters."""
     # Read the clock once for each row.
     rows = rows.withColumn(_NOW, now_ms)
     is_dead = F.col("outcome") == "dead"
@@ -101,7 +101,7 @@ def _text(of: str | Column) -> Column:
 
 
 def _written(name: str) -> Column:
-    """The last header of this name, if it could be one that we wrote."""
+    """The last header of this name, if Hifi could have written it."""
     matches = F.filter(F.col("headers"), lambda header: header["key"] == name)
     raw = F.try_element_at(matches, F.lit(-1))["value"]
     text = F.try_validate_utf8(

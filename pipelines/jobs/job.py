@@ -52,7 +52,7 @@ MAYBE_DUPLICATE = "maybe-duplicate"
 _READERS = "hifi-pipelines"
 _TIMES = ("event_time_ms", "accepted_at_ms")
 _MANY_TIMES = ("event_times", "accepted_ats")
-# At most this many moments represent all event times of a job: above it, near ones are merged.
+# At most this many times represent all event times of a job: with more, close ones are merged.
 _MOMENTS_MAX = 100
 # More minutes than a stream retains, with a day to spare for late events.
 _MINUTES_MAX = (STREAM_RETENTION_MS + 2 * DAY_MS) // MINUTE_MS
@@ -66,12 +66,12 @@ _ONCE_ROWS_MAX = 10_000
 _TOO_MUCH = "spark.driver.maxResultSize"
 
 
-# The reason for dead letters of events that their pipeline cannot work on.
+# The reason for dead letters of events that their pipeline cannot process.
 STEP_FAILED = "step_failed"
 
 
 class JobFailedError(Exception):
-    """Some of the job's events cannot be worked on; Kafka and Spark are well."""
+    """Some of the job's events cannot be processed; Kafka and Spark work."""
 
     def __init__(self, why: str, reason: str = STEP_FAILED) -> None:
         super().__init__(why)
@@ -98,7 +98,7 @@ class Task:
     tables: Tables = NO_TABLES
     # The target of events outside Kafka, if any; such a task has a job of its own.
     sink: Sink | None = None
-    # For a pipeline that counts: its whole stream had been read up to this time.
+    # For a pipeline with windows: its whole stream had been read up to this time.
     frontier_ms: int = 0
     # The pipeline that it replaces still writes to the streams.
     is_quiet: bool = False
@@ -131,7 +131,7 @@ def run_job(
 
 
 def fold_of(spark: SparkSession, settings: PipelinesSettings, name: str) -> Fold:
-    """Return a function that has reducers put states together, in jobs with the same bounds."""
+    """Return a function that merges reducers' states, in jobs with the same time limit."""
 
     def fold(asked: Sequence[ToFold]) -> Sequence[FoldedState]:
         with _bounded(spark.sparkContext, name, settings.job_s_max, JobLateError):
@@ -154,7 +154,7 @@ def _bounded(
         raise SinkAwayError(str(away)) from None
     except (PySparkException, Py4JJavaError) as error:
         if _TOO_MUCH in str(error):
-            raise TooMuchAtOnceError("what came of it is more than can be brought back") from error
+            raise TooMuchAtOnceError("the results are larger than the driver can take") from error
         check_executor(str(error))
         if (why := fault_of_an_event(str(error))) is not None:
             raise JobFailedError(why) from error
@@ -186,7 +186,7 @@ def _written(plans: PlanCache, servers: str, task: Task, options: Mapping[str, s
     if task.sink is not None:
         rows = _rows(plans.spark, servers, task, watched)
         return _made_elsewhere(task, *write_rows(rows, options, [watched, _SAID]))
-    # With labels, or events of an archive, a plan is used only once.
+    # A plan with labels, or with events of an archive, is used only once.
     is_kept = not (task.share.repeats or task.share.earlier)
     plan = plans.take(task.plan_key) if is_kept else None
     if plan is None:
@@ -302,7 +302,7 @@ def _asked(spark: SparkSession, servers: str, task: Task) -> Results:
 
 
 def _stored(task: Task, column: Callable[[str], Column]) -> list[Column]:
-    """For each Kafka partition, the time up to which it is read with these events."""
+    """For each Kafka partition, the time up to which it has been read after these events."""
     return [
         F.max(F.when(column("partition") == where.partition, column("stored_ms"))).alias(
             f"stored-{where.partition}"
@@ -334,7 +334,7 @@ def _figures(column: Callable[[str], Column]) -> list[Column]:
 
 
 def _audited_minute(column: Callable[[str], Column]) -> Column:
-    """The minute that `audited_minute` gives."""
+    """The same minute as `audited_minute` returns."""
     event_ms, accepted_ms = map(column, _TIMES)
     is_wild = ~(event_ms - accepted_ms).between(-LATE_MS_MAX, EARLY_MS_MAX)
     minute_ms = event_ms - F.pmod(event_ms, F.lit(MINUTE_MS))

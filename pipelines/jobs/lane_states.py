@@ -48,7 +48,7 @@ class LaneState:
     tenant: str
     kept: Kept
     frontier: Frontier = field(default_factory=Frontier)
-    # How far the predecessor had read: no window is over here that is not over there.
+    # How far the predecessor had read: a window that is open there stays open here.
     frontier_max_ms: int | None = None
 
     def change(
@@ -62,7 +62,7 @@ class LaneState:
         row_bytes_max: int = EVENT_BYTES_MAX,
         fold: Fold | None = None,
     ) -> tuple[KeptChange, Results]:
-        """Return a job's change of the state, and its events' outcomes in the light of that."""
+        """Return a job's change of the state, and its events' outcomes with repeats filtered."""
         read = Frontier(dict(self.frontier.read_ms))
         read.read(made.stored_ms)
         read.read(share.read_until_ms)
@@ -80,7 +80,7 @@ class LaneState:
         return change, _without(made, change.repeats)
 
     def is_done(self, change: KeptChange, share: PipelineShare, made: Results) -> None:
-        """Count a change that is stored."""
+        """Apply a change that is stored."""
         self.kept.apply(change)
         self.frontier.read(made.stored_ms)
         self.frontier.read(share.read_until_ms)
@@ -97,9 +97,9 @@ class LaneStates:
     by_lane: dict[str, LaneState] = field(default_factory=dict)
 
     def room_of(self, lane_id: str) -> int:
-        """Return how many bytes more a pipeline may keep: unused ones, or its tenant's share.
+        """Return how many more bytes a pipeline may keep: unused ones, or its tenant's share.
 
-        So no pipeline is refused because others have come, as long as there is room.
+        So while there is room, no pipeline is refused because of new ones.
         """
         tenant = self.by_lane[lane_id].tenant
         used: Counter[str] = Counter()
@@ -111,7 +111,7 @@ class LaneStates:
 
 
 def placed(pipeline: Pipeline, position: Position) -> Stored:
-    """Return the record that says that all kept state is of events before this position."""
+    """Return the record of this position: the kept state covers all events before it."""
     topic = kept_topic(pipeline.name, pipeline.generation)
     return topic, *position_record(position), ()
 
@@ -163,7 +163,7 @@ def _place(event: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _without(made: Results, repeats: Collection[tuple[int, int]]) -> Results:
-    """Count events that came before as filtered, however long ago that was."""
+    """Count events that are repeats as filtered, however old the first ones are."""
     again = [
         event
         for event in made.found

@@ -1,4 +1,4 @@
-"""Makes dead letters of single events, where no Spark plan does."""
+"""Makes dead letters of single events outside Spark plans."""
 
 from shared.event.envelope import History, dead_headers, dead_value, open_stream_record
 from shared.event.record import RecordIn, RecordOut
@@ -7,7 +7,7 @@ from shared.runtime.clock import now_ms
 
 
 def letter_of(record: RecordIn, lane: str, *, reason: str, why: str) -> RecordOut:
-    """The dead letter of an event of a stream, which says why it rests."""
+    """The dead letter of an event of a stream, with its reason."""
     at_ms, envelope = now_ms(), open_stream_record(record)
     history = History(
         attempt_count=1,

@@ -1,8 +1,8 @@
-"""Lets pipelines go on with the records that Kafka still has, after it has lost unread ones.
+"""Lets pipelines continue with the records that Kafka still has, after it has lost unread ones.
 
 Retention, or a person, deletes from the beginning of a log; a broker may have lost its end; and a
 topic that was deleted and recreated begins again at 0. Pipelines do not wait for lost records: in
-the books these are unaccounted, and the pipeline's state says how many there were, and where.
+the books they are unaccounted, and the pipeline's state says how many were lost, and where.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ class Losses:
     async def look(
         self, running: Mapping[str, Pipeline], short: Collection[tuple[str, KafkaPartition]]
     ) -> None:
-        """Restart in recreated topics, and go on in logs that are `short` of their ends."""
+        """Restart in recreated topics, and move lanes beyond the end of a log (`short`)."""
         topics = {stream_topic(pipeline.source.stream) for pipeline in running.values()}
         if short or self._told_count != self.log.told_count:
             self._told_count = self.log.told_count
@@ -66,7 +66,7 @@ class Losses:
         for lane_id, where in short:
             at, end = self.book.lanes[lane_id].reaches[where].at, self.book.ends[where]
             if at > end:
-                # Any record that comes there from now on is new.
+                # Records written there from now on are new.
                 log.error("lane.data_lost", lane=lane_id, where=where, to=end)
                 self.book.move(lane_id, where, end)
 
@@ -90,13 +90,13 @@ class Losses:
         if now:
             self._ids[topic] = now
         if now != self._begun_in.setdefault(lane_id, now):
-            raise MadeAnewError(f"{topic} was deleted and made again")
+            raise MadeAnewError(f"{topic} was deleted and recreated")
         return now
 
     async def pass_by(self, work: Iterable[Task]) -> list[Task]:
-        """Go on after records that Kafka has deleted before they were read; return those tasks.
+        """Skip records that Kafka has deleted before they were read; return the tasks of these.
 
-        If an archive may have the records, go on in the archive.
+        If an archive may have the records, continue in the archive instead.
         """
         begins = {
             task: {
@@ -132,7 +132,7 @@ class Losses:
     async def pass_over(
         self, lane_id: str, pipeline: Pipeline, gone: Mapping[KafkaPartition, tuple[int, int]]
     ) -> None:
-        """Go on after records that nobody has any more."""
+        """Skip records that neither Kafka nor an archive has."""
         before = self.book.lanes[lane_id].reaches
         after = {
             place: Reach(start, max(start, before[place].until))
@@ -158,5 +158,5 @@ class Losses:
         reaches: Mapping[KafkaPartition, Reach],
         rows: Sequence[RecordOut] = (),
     ) -> None:
-        """Store the reaches now: there may be nothing more to read, and so no job to do it."""
+        """Store the reaches now, as there may be nothing to read, and so no job to do it."""
         await self.writers.of(pipeline.name).store(rows, {lane_group(lane_id): reaches})

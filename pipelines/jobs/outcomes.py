@@ -1,4 +1,4 @@
-"""Describes what a job has made of a pipeline's events, and writes it down as receipts. Pure."""
+"""Describes the outcomes of a pipeline's events in a job, and makes receipts of them. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from shared.proof.receipt import (
 
 # The most spans of one receipt, so that a record has room for them: 50 bytes each.
 _COVERED_MAX = 2_000
-# Kafka had deleted the events to be read next.
+# The reason: Kafka had deleted the events that were to be read next.
 _LOST = "lost"
 
 
@@ -34,12 +34,12 @@ class Results:
     passed: int = 0
     # Events that went nowhere: by outcome, their count in each minute.
     not_passed: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    # Keyed by why the events rest, and where they were.
+    # Keyed by the dead letters' reason, and the events' Kafka partition.
     dead: Mapping[tuple[str, KafkaPartition], Offsets] = field(default_factory=dict)
     # The earliest times among them; 0 if there are none.
     event_time_ms_min: int = 0
     accepted_at_ms_min: int = 0
-    # Approximate times at which events happened, and were accepted, each with a count.
+    # Approximate event times, and times of acceptance, each with a count.
     event_times: Mapping[int, int] = field(default_factory=dict)
     accepted_ats: Mapping[int, int] = field(default_factory=dict)
     # Additional records of a sink.
@@ -60,7 +60,7 @@ class Results:
 def receipts(
     share: PipelineShare, made: Results, *, batch_id: str, started_at_ms: int, ended_at_ms: int
 ) -> list[RecordOut]:
-    """Make sheets of receipts. Events that are not dead count as delivered, also filtered ones."""
+    """Make sheets of receipts. All events that are not dead, even filtered, count as delivered."""
 
     def lines() -> Iterator[bytes]:
         # Only one receipt carries the counts of all events.
@@ -91,9 +91,9 @@ def receipts(
 
 
 def owed_from(lane_id: str, position: Position, *, now_ms: int) -> list[RecordOut]:
-    """Return receipts of no event: the lane owes outcomes from this position on, not before.
+    """Return receipts without events: they say that the lane owes outcomes from this position on.
 
-    Without them, a lane that has written none for a Kafka partition would owe the rest of its log.
+    Without them, a lane with no receipt yet for a Kafka partition would owe its whole log.
     """
     covered = (CoveredOffsets(*where, at, at) for where, at in position.items())
     receipt = receipt_of_none(lane_id, covered, reason=_LOST, at_ms=now_ms)
@@ -103,7 +103,7 @@ def owed_from(lane_id: str, position: Position, *, now_ms: int) -> list[RecordOu
 
 
 def _with_counts(receipt: Receipt, made: Results) -> Receipt:
-    """Add the counts of a job's events: how late they are, and which were not passed on."""
+    """Add the counts of a job's events: their ages, and those that were not passed on."""
 
     def ages(times: Mapping[int, int], until_ms: int) -> list[int]:
         return LogBuckets.of_counts(times, until_ms=until_ms).to_list()

@@ -1,8 +1,8 @@
 """Keeps the plans of documents from job to job: making one takes longer than running it.
 
-Plans of one document differ only in where they read. A plan that was run is there whole, down to
-its tasks, and runs again as it is. The range of a task is two final numbers, which are set by
-reflection (ADR 0087).
+Plans of one document differ only in the ranges that they read. A plan that has run is complete,
+down to its tasks, and can run again unchanged. The range of a task is two final fields, which are
+set by reflection (ADR 0087).
 """
 
 from collections import OrderedDict
@@ -33,7 +33,7 @@ class CachedPlan:
 
     @classmethod
     def of(cls, rows: DataFrame) -> "CachedPlan | None":
-        """Return None if it also reads from elsewhere: then no other job can use it."""
+        """Return None if the plan also reads from elsewhere: then no other job can use it."""
         reads = {}
         for part in rows._jdf.queryExecution().toRdd().partitions():  # noqa: SLF001 - nothing else reaches them
             if part.getClass().getName() != _PART_OF_KAFKA:
@@ -54,7 +54,7 @@ class CachedPlan:
 
 
 class PlanCache:
-    """The plans of one session. A taken plan is the taker's alone until it is given back."""
+    """The plans of one session. Only the caller that took a plan uses it, until it returns it."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark

@@ -1,4 +1,4 @@
-"""Reads the one event that a pipeline cannot work on."""
+"""Reads the one event that a pipeline cannot process."""
 
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.runtime.kafka.log_client import LogClient
@@ -8,7 +8,7 @@ _WAIT_MS = 500
 
 
 async def record_at(log: LogClient, where: KafkaPartition, offset: int) -> RecordIn | None:
-    """Return the record; None if the offset has no event, but a marker of Kafka's own."""
+    """Return the record; None if the offset has one of Kafka's own markers instead."""
     node = log.leaders([where]).get(where)
     if node is None:
         raise KafkaUnavailableError(f"{where.topic} has no leader just now")
@@ -16,7 +16,7 @@ async def record_at(log: LogClient, where: KafkaPartition, offset: int) -> Recor
     if answer.error is not None:
         raise answer.error
     if answer.reached <= offset:
-        raise KafkaUnavailableError(f"nothing comes of {where.topic} at {offset}")
+        raise KafkaUnavailableError(f"Kafka returns nothing of {where.topic} at {offset}")
     record = next((each for each in answer.records if each.offset == offset), None)
     if record is None:
         return None

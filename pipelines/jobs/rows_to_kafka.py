@@ -1,7 +1,7 @@
-"""Has Spark write rows to Kafka, and returns what was counted on the way.
+"""Has Spark write rows to Kafka, and returns the figures that it counted on the way.
 
 The writer is that of Spark's own Kafka sink, called as the sink calls it. The sink itself runs a
-plan of its own and never reports what `observe` counts: a caller that waits for its figures waits
+plan of its own and never reports the figures of `observe`, so its callers would wait for them
 forever (ADR 0077).
 """
 
@@ -16,12 +16,12 @@ from pipelines.parts.archive_source import AWAY, ArchiveAwayError
 _BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
 _OF_THE_CLIENT = "kafka."
 
-# The most rows that are brought back at once: in Python each has a kilobyte or so.
+# The most rows that the driver takes at once: in Python each takes about a kilobyte.
 ROWS_MAX = 100_000
 
 
 class TooMuchAtOnceError(Exception):
-    """Fewer events have to be worked on at once."""
+    """Too many events were processed at once: the next job must have fewer."""
 
 
 def write_rows(
@@ -48,7 +48,7 @@ def read_rows(
     """Return the rows themselves, and the figures that were counted on the way."""
     table = rows.toArrow()
     if table.num_rows > rows_max:
-        raise TooMuchAtOnceError(f"{table.num_rows:,} rows came of it, and {rows_max:,} are taken")
+        raise TooMuchAtOnceError(f"it made {table.num_rows:,} rows; at most {rows_max:,} are taken")
     execution = rows._jdf.queryExecution()  # noqa: SLF001 - as above
     return table.to_pylist(), told_of(execution, observed)
 
@@ -56,7 +56,7 @@ def read_rows(
 def told_of(execution: Any, observed: Sequence[str]) -> list[dict[str, Any]]:
     """The figures that `observe` has counted while this was executed.
 
-    Raise ArchiveAwayError if an archive did not give what it has: then all must be done again.
+    Raise ArchiveAwayError if an archive did not return its events: then the job must be repeated.
     """
     figures = execution.observedMetrics()
     if figures.contains(AWAY) and (away := json.loads(figures.apply(AWAY).json()).get(AWAY)):

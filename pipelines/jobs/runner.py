@@ -1,4 +1,4 @@
-"""Runs a job to its end: stores its ranges, has Spark do the work, stores the results."""
+"""Runs a whole job: stores its ranges, has Spark do the work, stores the results."""
 
 import asyncio
 import re
@@ -49,14 +49,14 @@ from shared.runtime.kafka.leases.fenced_positions import Reach
 
 log = structlog.get_logger()
 
-# The longest that a job has the executor to itself, if it has several events and its range can be
-# cut. Within _COLD_S of an executor's end it may take longer: the next one has to start, and its
-# first job is slow.
+# The longest that a job of several events, whose range can be cut, has the executor to itself. It
+# may take longer within _COLD_S of an executor's end: the next one must start, and its first job is
+# slow.
 _ALONE_S_MAX, _COLD_S = 7.0, 25.0
 _OF_A_TASK = re.compile(r"\A.*?most recent failure: Lost task [^)]*\) \([^)]*\): ", re.DOTALL)
 # The most characters of an error that are shown.
 _WORDS_MAX = 300
-# The reason for events that rest because their pipeline has no room for more kept state.
+# The reason for dead letters of events whose pipeline has no room for more kept state.
 TOO_MUCH_KEPT = "too_much_kept"
 
 T = TypeVar("T")
@@ -64,11 +64,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PipelineWrite:
-    """The records and positions of a pipeline that are stored, all or none."""
+    """The records and positions of a pipeline that are stored together, all or none."""
 
     reaches: Mapping[KafkaPartition, Reach]
     rows: Sequence[RecordOut] = ()
-    # Records of the kept state, and the rows that come of it.
+    # Records of the kept state, and the rows made from it.
     more: Sequence[Stored] = ()
 
 
@@ -83,10 +83,10 @@ class JobRunner:
     writers: SlotWriters
     losses: Losses
     sinks: Mapping[str, SinkKind]
-    # Takes the pipeline, and why its sink takes nothing; empty: it does.
+    # Takes the pipeline's title, and why its sink takes nothing; empty: it takes events.
     told: Callable[[str, str], None] = lambda _, __: None
     keepers: LaneStates = field(default_factory=LaneStates)
-    # Takes the pipeline that has ended an executor, and how.
+    # Takes the pipeline that has ended an executor, and the error.
     blame: Callable[[Pipeline, str], None] = lambda _, __: None
     turns: ExecutorTurns = field(default_factory=ExecutorTurns)
 
@@ -109,7 +109,7 @@ class JobRunner:
         began_s, began_ms = time.monotonic(), now_ms()
         try:
             work = [await self._with_sink(task) for task in work]
-            # Before anything is written, so that a successor knows what may be a repeat.
+            # Before anything is written, so that a successor knows which rows may be repeats.
             ready = await self._store(
                 job, {task: PipelineWrite(_until(task.share)) for task in work}
             )
@@ -121,20 +121,20 @@ class JobRunner:
             results = await self._worked_on(job, self._plans, ready)
             made = dict(zip(ready, results, strict=True))
             await self._store_made(job, made, began_s, began_ms)
-        except Exception as error:  # noqa: BLE001 - it is told, and tried again
+        except Exception as error:  # noqa: BLE001 - logged, and tried again
             await self._went_wrong(job, work, error, began_ms)
 
     async def _worked_on(
         self, job: PlannedJob, plans: PlanCache, ready: Sequence[Task]
     ) -> Sequence[Results]:
-        """Run a suspect of ending an executor alone: if one ends again, the suspect is to blame."""
+        """Run a job alone if it may have ended an executor: if one ends again, it is to blame."""
         if not self.book.is_suspect(job):
             async with self.turns.among_others():
                 return await self.in_thread(run_job, plans, self.settings, ready)
         is_last = job.is_of_one and job.shares[0].is_one_event
         async with self.turns.alone():
             await self.spark.wait_for_executor()
-            # All others wait for it: a job of several events is cut before it takes too long.
+            # All others wait for this job: if it has several events, limit its time.
             cold_s = self._ended_s + _COLD_S - time.monotonic()
             most_s = None if is_last else max(_ALONE_S_MAX, cold_s)
             run = partial(run_job, seconds_max=most_s)
@@ -154,7 +154,7 @@ class JobRunner:
     async def _went_wrong(
         self, job: PlannedJob, work: Sequence[Task], error: Exception, began_ms: int
     ) -> None:
-        """Find the cause; if the records to be read are gone, nothing else is at fault."""
+        """Find the cause; records that are gone explain a failure by themselves."""
         try:
             passing = await self.losses.pass_by(work)
         except Exception as away:  # noqa: BLE001 - as above
@@ -180,7 +180,7 @@ class JobRunner:
             self._held_up(job, others, error)
 
     def _held_up_by_others(self, job: PlannedJob, error: Exception, began_ms: int) -> Exception:
-        """A job that was late beside others may be so because of what they did to the executor."""
+        """Blame any trouble with the executor for a late job that ran beside others."""
         is_late = isinstance(error, JobLateError) and not self.book.is_suspect(job)
         why = self.spark.watch.trouble_since(began_ms) if is_late else ""
         return ExecutorEndedError(f"{error}, and {why}") if why else error
@@ -192,7 +192,7 @@ class JobRunner:
         return replace(task, sink=self.sinks[output.member].made(task.pipeline, topic_id))
 
     async def close_windows(self, job: PlannedJob, task: Task) -> None:
-        """Write windows that are over because time has passed, without an event."""
+        """Write windows that have ended by time alone, without an event."""
         try:
             await self._store_made(job, {task: Results()}, time.monotonic(), now_ms())
         except Exception as error:  # noqa: BLE001 - as above
@@ -201,7 +201,7 @@ class JobRunner:
     async def _store_made(
         self, job: PlannedJob, made: dict[Task, Results], began_s: float, began_ms: int
     ) -> None:
-        """Store the results of a job, each pipeline's by themselves."""
+        """Store the results of a job, each pipeline's separately."""
         writes, changes = {}, {}
         for task in list(made):
             share, change = task.share, None
@@ -215,7 +215,7 @@ class JobRunner:
                 except TooManyChangedError as error:
                     await self._too_much(_part(job, [task]), [task], error, began_ms)
                     continue
-                except Exception as error:  # noqa: BLE001 - others of the job have done nothing
+                except Exception as error:  # noqa: BLE001 - the job's others did nothing
                     await self._went_wrong(_part(job, [task]), [task], error, began_ms)
                     continue
                 changes[task] = change
@@ -255,12 +255,12 @@ class JobRunner:
         )
 
     async def _store(self, job: PlannedJob, told: Mapping[Task, PipelineWrite]) -> list[Task]:
-        """Return the tasks whose writes Kafka has; the others are tried again as a whole."""
+        """Return the tasks whose writes Kafka has; the others are repeated as a whole."""
 
         async def store(task: Task) -> Exception | None:
             write = told[task]
             if not self.book.is_ours(task.share):
-                return SlotLostError("it is not ours to say any more")
+                return SlotLostError("another process may own it now")
             lane = lane_group(task.share.lane_id)
             writer = self.writers.of(task.pipeline.name)
             try:
@@ -269,7 +269,7 @@ class JobRunner:
                 )
             except UNWRITTEN as error:
                 if write.more:
-                    # It may be stored or not: the lane is entered again, which asks Kafka.
+                    # The write may be stored or not: entering the lane again asks Kafka.
                     self.book.leave(task.share.lane_id)
                 return error
             return None
@@ -311,7 +311,7 @@ class JobRunner:
     async def _too_much(
         self, job: PlannedJob, work: Sequence[Task], error: Exception, began_ms: int
     ) -> None:
-        """Retry with fewer events; one event that is too much by itself rests."""
+        """Retry with fewer events; a single event that is too much becomes a dead letter."""
         if job.is_of_one and job.shares[0].is_one_event:
             await self._cut(job, work, JobFailedError(str(error), TOO_MUCH_KEPT), began_ms)
             return
@@ -337,7 +337,7 @@ class JobRunner:
     async def _cut(
         self, job: PlannedJob, work: Sequence[Task], error: JobFailedError, began_ms: int
     ) -> None:
-        """Find the event that the pipeline cannot work on, and let that one rest."""
+        """Find the event that the pipeline cannot process, and make it a dead letter."""
         if not (job.is_of_one and job.shares[0].is_one_event):
             self.book.failed(job)
             for task in work:

@@ -4,16 +4,16 @@ A pipeline whose output is a sink has jobs of its own, as its target may be slow
 takes three steps (ADR 0084):
 
 1. The range of each Kafka partition is stored with the position before anything is written. After
-   a crash the *same* range is done again, never a longer one.
+   a crash the *same* range is repeated, never a longer one.
 2. Each task opens the sink's writer and hands it the events of its Kafka partitions, each in order.
-   The writer answers with two things for the driver: reports, in its own words, and events that it
+   The writer returns two things for the driver: reports, in a form of its own, and events that it
    refuses, which become dead letters.
-3. The driver makes records of the reports. They are stored with receipts and position in one
-   transaction of Kafka's.
+3. The driver makes records of the reports. They are stored with receipts and position in one Kafka
+   transaction.
 
-A writer that finds nobody at home raises `SinkAwayError`: its range is tried again, later each
-time, and no event is blamed for it. A writer may be asked for the same range again, whether or not
-the last attempt succeeded, so it must itself know what it has written.
+A writer whose target does not answer raises `SinkAwayError`: its range is tried again after longer
+and longer waits, and no event is blamed. A writer may get the same range again, whether or not the
+last attempt succeeded, so it must itself know which events it has written.
 """
 
 import json
@@ -46,17 +46,17 @@ _FOR_KAFKA = ("topic", "key", "value", "headers")
 
 
 class SinkAwayError(Exception):
-    """The sink's target takes nothing just now; the text is for people, without secrets."""
+    """The sink's target takes nothing at the moment; the text is for people, without secrets."""
 
     def __init__(self, why: str, *, is_wrongly_set: bool = False) -> None:
         super().__init__(why)
-        # The target is there and well: somebody has to change the document, or the target.
+        # The target answers: somebody has to change the document, or the target.
         self.is_wrongly_set = is_wrongly_set
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedEvent:
-    """An event that the sink will never take; it rests as a dead letter."""
+    """An event that the sink will never take; it becomes a dead letter."""
 
     # A row of SINK_COLUMNS.
     event: dict[str, Any]
@@ -73,11 +73,11 @@ class SinkWriter(Protocol):
     def take(self, events: pa.RecordBatch) -> Iterable[Said]:
         """Take events of one Kafka partition in order, with the columns of SINK_COLUMNS.
 
-        Once those of another partition come, the one before has no more.
+        Once events of another partition come, the previous partition has no more.
         """
 
     def end(self) -> Iterable[Said]:
-        """End the writing: no more events come. Once this returns, all are where they should be."""
+        """End the writing: no more events come. Return once all of them are stored."""
 
 
 class Sink(Protocol):
@@ -85,7 +85,7 @@ class Sink(Protocol):
 
     @property
     def tasks(self) -> int:
-        """How many tasks run at once: while they wait, they occupy their places in Spark."""
+        """How many tasks run at once: a waiting task occupies its place in Spark."""
 
     def open(self, ranges: Ranges) -> AbstractContextManager[SinkWriter]:
         """Open a writer, in a task, for the job's ranges of Kafka partitions."""
@@ -100,7 +100,7 @@ class SinkKind:
 
     gathering: Gathering
     # Takes the pipeline, and the id of its stream's topic.
-    # It may raise SinkAwayError: the target that the document names may not be there just now.
+    # It may raise SinkAwayError: the target that the document names may be unavailable.
     made: Callable[[Pipeline, str], Sink]
     # Takes the pipeline, and the error that its job has ended with, or None.
     ended: Callable[[Pipeline, Exception | None], None] = lambda *_: None
@@ -111,7 +111,7 @@ class TaskReports:
     """The reports of a job's tasks."""
 
     reports: list[str] = field(default_factory=list)
-    # Keyed by why the events rest, and where they were.
+    # Keyed by the dead letters' reason, and the events' Kafka partition.
     refused: dict[tuple[str, KafkaPartition], Offsets] = field(default_factory=dict)
 
 
@@ -135,7 +135,7 @@ def hand_over(
                 yield from _taken(writer, batch, telling)
             yield from telling.of(writer.end())
     except SinkAwayError as away:
-        # Read the rest and drop it: Spark takes a task that stops reading for broken.
+        # Read the rest and drop it: to Spark, a task that stops reading has failed.
         for _ in rest:
             pass
         wrong = {"is_wrongly_set": True} if away.is_wrongly_set else {}
@@ -207,7 +207,7 @@ class _Telling:
 
 
 def heard(pipeline: Pipeline, said: Iterable[str]) -> TaskReports:
-    """Collect the rows for the driver; raise SinkAwayError if a task found nobody."""
+    """Collect the rows for the driver; raise SinkAwayError if a task's target was away."""
     handed, topic = TaskReports(), stream_topic(pipeline.source.stream)
     for each in map(json.loads, said):
         if "away" in each:

@@ -1,4 +1,4 @@
-"""Reads a pipeline's kept state as its last holder stored it; deletes state that nobody needs."""
+"""Reads a pipeline's kept state as its last owner stored it; deletes state that nobody needs."""
 
 import time
 from collections.abc import Callable
@@ -21,16 +21,16 @@ log = structlog.get_logger()
 
 # The first wait after a configuration change, doubled after each look up to the second number.
 _SOON_S, _LOOK_S_MAX = 1.0, 60.0
-# By then, readers of a table have its next generation, or read none.
+# By then, readers of a table have switched to its next generation, or read none.
 _TABLE_KEPT_S = 600.0
 
 
 class StateLostError(Exception):
-    """A pipeline's kept state is missing, or of another window; the text says which."""
+    """A pipeline's kept state is missing, or belongs to another window; the text says which."""
 
 
 class StoredState(NamedTuple):
-    """The kept state of a pipeline, of the events before a position; empty if there is none."""
+    """A pipeline's kept state from the events before a position; empty if there is none."""
 
     kept: Kept
     position: Position
@@ -41,9 +41,9 @@ async def read_kept(
 ) -> StoredState | None:
     """Read the kept state once nobody else writes it any more; None if the pipeline keeps none.
 
-    A new pipeline begins with nothing, and quietly if it is to take the place of one `before`.
-    Any other that finds nothing would count from the middle of its windows, and overwrite correct
-    results with wrong ones.
+    A new pipeline begins with no state, and writes no results yet if it is to replace generation
+    `before`. Any other pipeline without state would count from the middle of its windows, and
+    overwrite correct results with wrong ones.
     """
     kept, spec = kept_for(pipeline), pipeline.kept_spec
     if kept is None or spec is None:
@@ -62,10 +62,10 @@ async def read_kept(
             # A record without a value deletes.
             kept.read(record.key or b"", record.value or None)
     if is_there and is_new and not position:
-        raise StateLostError(f"the position that belongs to what it keeps is lost: {_ANEW}")
+        raise StateLostError(f"the position of its kept state is lost: {_ANEW}")
     if not (is_there or is_new):
         raise StateLostError(
-            f"what it keeps is lost, or it has read on without keeping anything: {_ANEW}"
+            f"its kept state is lost, or it has read events without keeping state: {_ANEW}"
         )
     if kept.head.shape != pipeline.kept_shape:
         raise StateLostError(f"its state belongs to another window or key: {_ANEW}")
@@ -73,13 +73,13 @@ async def read_kept(
 
 
 _ANEW = (
-    "rebuild it with `hifi pipelines replace FILE --from 7d`, or make it under another name, with"
+    "rebuild it with `hifi pipelines replace FILE --from 7d`, or create it under another name, with"
     " `start` set to where it should begin"
 )
 
 
 async def read_head(bootstrap_servers: str, topic: str) -> Head | None:
-    """Read the head of the state that is kept in a topic; None if nothing is."""
+    """Read the head of the state that is kept in a topic; None if there is none."""
     head = None
     async with open_reader(bootstrap_servers) as reader:
         async for record in reader.range(await reader.spans([topic])).records():
@@ -98,11 +98,11 @@ class ForgottenTopics:
     _seen: Configuration | None = None
     _look_s: float = 0.0
     _pause_s: float = _SOON_S
-    # Since when nobody is known to need a table's topic.
+    # Since when a table's topic has had no known reader.
     _since_s: dict[str, float] = field(default_factory=dict)
 
     async def forget_gone(self, configuration: Configuration, *, busy: set[str]) -> None:
-        """Delete topics of pipelines that are not busy: running jobs would wait for theirs."""
+        """Delete the topics of pipelines that are not busy: running jobs would wait for theirs."""
         now_s = time.monotonic()
         if configuration is not self._seen:
             self._seen, self._pause_s = configuration, _SOON_S
@@ -135,6 +135,6 @@ class ForgottenTopics:
             log.info("pipeline.topic_deleted", topic=topic)
 
     def _is_live(self, pipeline: Pipeline) -> bool:
-        """Whether it no longer needs the state of the pipeline that it has replaced."""
+        """Whether the pipeline no longer needs the state of the one that it has replaced."""
         keeper = self.keepers.by_lane.get(pipeline.lane_id)
         return not pipeline.kept_shape or (keeper is not None and not keeper.kept.head.is_quiet)

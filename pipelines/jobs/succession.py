@@ -1,9 +1,9 @@
-"""Lets a rebuilt pipeline catch up with the one it replaces, and take over where that has ended.
+"""Lets a rebuilt pipeline catch up with its predecessor, and take over where that has ended.
 
-Both have the same slot, and so one process and one writer. The successor reads as far as the other
-has, and writes nothing to the streams; once it is in its place, it reads up to where the other has
-ended, and writes all that the other has not written. So each result is written exactly once
-(ADR 0081).
+Both have the same slot, and so one process and one writer. The successor reads as far as the
+predecessor has, and writes nothing to the streams. Once it takes over, it reads up to the
+predecessor's last position, and writes all results that the predecessor has not written. So each
+result is written exactly once (ADR 0081).
 """
 
 import asyncio
@@ -30,18 +30,18 @@ from shared.runtime.kafka.leases.fenced_positions import FencedPositions
 
 log = structlog.get_logger()
 
-# How often a successor's lag is shown; and how soon a failed question to Kafka is repeated.
+# How often a successor's lag is shown; and how soon a failed request to Kafka is repeated.
 _TELL_S, _AGAIN_S = 1.0, 1.0
-# How often the size of kept state is shown: people compare several pipelines there.
+# How often the size of kept state is shown, where people compare several pipelines.
 _TELL_KEPT_S = 15.0
-# A successor may take over if it reached the other's position of at most this many seconds before;
-# no longer if it does not reach it again within the second number of seconds.
+# A successor may take over once it reaches the position that the predecessor had at most _NEAR_S
+# before; no longer if it does not reach the next such position within _LOST_S.
 _NEAR_S, _LOST_S = 10.0, 30.0
 
 
 @dataclass(slots=True)
 class _Predecessor:
-    """How far the replaced pipeline had come: its position, and its broker's time."""
+    """The progress of the replaced pipeline: its position, and the broker's time of that."""
 
     position: Position
     frontier_ms: int | None
@@ -50,14 +50,14 @@ class _Predecessor:
 
 @dataclass(slots=True)
 class _Chase:
-    """Where the other was at a time, and whether the successor was near when it last came there."""
+    """A position of the predecessor to reach, and whether the last one was reached in time."""
 
     target: Position
     since_s: float
     was_near: bool = False
 
     def look(self, lane: PipelineLane, now_s: float) -> bool:
-        """Say whether the successor is near, by what it has stored; then it follows on."""
+        """Say whether the successor is near, by its stored position; set the next target."""
         reached = {where: reach.at for where, reach in lane.reaches.items()}
         took_s = now_s - self.since_s
         if all(reached.get(where, -1) >= at for where, at in self.target.items()):
@@ -110,7 +110,7 @@ class Succession:
         return self.runner.keepers.by_lane
 
     def _beside(self, pipeline: Pipeline, work: Coroutine[Any, Any, None]) -> None:
-        """Run work beside the loop: it may take seconds, for which nobody else waits."""
+        """Run work beside the loop, which must not wait: it may take seconds."""
 
         async def done() -> None:
             try:
@@ -126,7 +126,7 @@ class Succession:
     def _come_to(
         self, pipeline: Pipeline, keeper: LaneState, *, is_final: bool
     ) -> _Predecessor | None:
-        """How far the replaced pipeline has come, or had; None as long as that is not known."""
+        """The present or last progress of the replaced pipeline; None while it is not known."""
         lane_id = _lane_before(pipeline, keeper)
         own, kept = self.runner.book.lanes.get(lane_id), self._keepers.get(lane_id)
         if own is not None and kept is not None and not is_final:
@@ -142,7 +142,7 @@ class Succession:
 
     async def _ask(self, pipeline: Pipeline, keeper: LaneState, *, is_final: bool) -> None:
         servers = self.runner.settings.bootstrap_servers
-        # From here on, the other's last write is stored or never will be.
+        # From here on, the predecessor's last write is either stored, or never will be.
         await self.runner.writers.of(pipeline.name).begin()
         positions = FencedPositions(servers, lane_group(_lane_before(pipeline, keeper)))
         try:
@@ -173,7 +173,7 @@ class Succession:
     ) -> None:
         kept = keeper.kept
         frontier_ms = kept.head.frontier_ms if before.frontier_ms is None else before.frontier_ms
-        # Deduplication keys have no window time from which they are written.
+        # Deduplication has no window time from which results are written.
         head = replace(kept.head, quiet_ms=0 if pipeline.window is None else frontier_ms)
         topic = kept_topic(pipeline.name, pipeline.generation)
         try:
@@ -189,7 +189,7 @@ class Succession:
 
 
 def _behind(lane: PipelineLane) -> int:
-    """How many events the lane must read to be where the other is, or was."""
+    """How many events the lane must read to reach the predecessor's position."""
     limits = lane.limits or {}
     return sum(
         max(0, at - lane.reaches[where].at) for where, at in limits.items() if where in lane.reaches

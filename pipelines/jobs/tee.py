@@ -1,8 +1,8 @@
-"""Hands a sink all events of a stream as they came: read straight from Kafka, without a plan.
+"""Hands a sink all events of a stream unchanged: read straight from Kafka, without a plan.
 
-No step looks at these events, so they need no plan: a plan takes ten times as long for each event
-as reading it. Each task reads its Kafka partitions one after the other, and gives the sink's writer
-the same rows that a plan would have made (ADR 0086).
+No step looks at these events, so they need no plan, which would take ten times as long for each
+event as reading it. Each task reads its Kafka partitions one after another, and gives the sink's
+writer the same rows that a plan would have made (ADR 0086).
 """
 
 import asyncio
@@ -33,8 +33,8 @@ from shared.runtime.spark.task_jobs import TaskJobs
 _SILENCE_S_MAX = 30.0
 _WAIT_MS = 500
 _AGAIN_S = 0.2
-# The job that gave the range finds out how much is gone, and continues after it.
-_GONE = "{place}, has nothing at {at} any more, which is not kept yet"
+# The job that planned the range finds out how much is gone, and continues after it.
+_GONE = "{place}, no longer has the event at {at}, which is not stored yet"
 # The most records that become columns at a time.
 _ROWS_MAX = 10_000
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -75,7 +75,7 @@ class TeeEnd(NamedTuple):
 def run_tee(
     tees: TaskJobs[TeeEnd], bootstrap_servers: str, sink: Sink, ranges: Ranges, *, pool: str
 ) -> Results:
-    """Return when all is where it should be; raise SinkAwayError if a task found nobody."""
+    """Return once everything is stored; raise SinkAwayError if a task's target was away."""
     places = sorted(ranges)
     parts = [places[index :: sink.tasks] for index in range(min(sink.tasks, len(places)))]
     work = [
@@ -129,14 +129,14 @@ def _taken(
 
 def _reports(said: Iterable[Any]) -> Iterator[str]:
     for each in said:
-        assert isinstance(each, str), "who takes events as they come refuses none"
+        assert isinstance(each, str), "a sink of unchanged events refuses none"
         yield each
 
 
 async def read(
     log: LogClient, where: KafkaPartition, begin: int, end: int
 ) -> AsyncIterator[Sequence[Any]]:
-    """Yield the records of a range in runs; the next run is fetched while one is worked on."""
+    """Yield the records of a range in runs; the next run is fetched while one is processed."""
     at = begin
     asking = asyncio.create_task(_next(log, where, at))
     try:
@@ -145,7 +145,7 @@ async def read(
             at = answer.reached
             if at < end:
                 asking = asyncio.create_task(_next(log, where, at))
-                # Let the request go out before the records are worked on.
+                # Let the request go out before the records are processed.
                 await asyncio.sleep(0)
             records = answer.records
             if at > end:
@@ -159,7 +159,7 @@ async def read(
 
 
 async def _next(log: LogClient, where: KafkaPartition, at: int) -> FetchAnswer:
-    """Fetch the next records there; their leader may be away for a while, or may have changed."""
+    """Fetch the next records; the partition's leader may be away for a while, or have changed."""
     loop = asyncio.get_running_loop()
     until_s, why = loop.time() + _SILENCE_S_MAX, "it has no leader"
     while loop.time() < until_s:
@@ -170,7 +170,7 @@ async def _next(log: LogClient, where: KafkaPartition, at: int) -> FetchAnswer:
                 if answer.reached > at:
                     return answer
                 if answer.error is None:
-                    why = "nothing comes"
+                    why = "Kafka returns nothing"
                     continue
                 if answer.is_gone:
                     raise SinkAwayError(_GONE.format(place=_named(where), at=at))
@@ -190,7 +190,7 @@ def _named(where: KafkaPartition) -> str:
 
 
 def columns_of(where: KafkaPartition, records: Sequence[Any]) -> pa.RecordBatch:
-    """Columns as in SINK_COLUMNS, less those that only events changed by steps have."""
+    """Columns as in SINK_COLUMNS, without those that only steps fill."""
     ids, event_times, accepted_ats = zip(*(_facts(where, each) for each in records), strict=True)
     columns: dict[str, Any] = {
         "partition": [where.partition] * len(records),
@@ -207,7 +207,7 @@ def columns_of(where: KafkaPartition, records: Sequence[Any]) -> pa.RecordBatch:
 
 
 def _facts(where: KafkaPartition, record: Any) -> tuple[str, int, int]:
-    """The event's id, when it happened, and when Hifi accepted it."""
+    """The event's id, its event time, and the time of its acceptance."""
     headers = dict(record.headers)
     return (
         event_id_of(headers.get(EVENT_ID), Origin(*where, record.offset)),
@@ -217,7 +217,7 @@ def _facts(where: KafkaPartition, record: Any) -> tuple[str, int, int]:
 
 
 def _headers(records: Sequence[Any]) -> pa.Array:  # type: ignore[type-arg]
-    """Build headers flat: far cheaper than a dict for each. No headers are null, as in a plan."""
+    """Build headers flat, far cheaper than as dicts. A record without headers has null here."""
     flat = [pair for each in records for pair in each.headers]
     names, raws = [name for name, _ in flat], [raw for _, raw in flat]
     pairs = pa.StructArray.from_arrays(
@@ -231,7 +231,7 @@ def _headers(records: Sequence[Any]) -> pa.Array:  # type: ignore[type-arg]
 
 
 class _Moments:
-    """Times of many events, each exact to 1 % of how long ago it is."""
+    """Times of many events, each exact to 1 % of its age."""
 
     def __init__(self) -> None:
         self._now_ms = now_ms()

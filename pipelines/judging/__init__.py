@@ -1,1 +1,1 @@
-"""Judges documents: every expression twice, by its tree and by the functions that exist."""
+"""Judges documents: checks every expression's tree, and lets only allowed functions exist."""

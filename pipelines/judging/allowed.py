@@ -1,14 +1,14 @@
 """Lists what an expression may use of Spark: operators, functions, and literal arguments.
 
-No entry throws on any event, differs between two runs, reads anything but the event, or takes
-longer than the event is long. All else is refused, and its functions are gone from the session.
+No entry throws on any event, differs between two runs, reads anything but the event, or takes more
+time than the event's length allows. Anything else is refused, and the session lacks its functions.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-# Operators, as Spark's parser calls them: those whose result has no bytes of the event,
+# Operators, by their names in Spark's parser: those whose result has no bytes of the event,
 _JUDGING = """
     And EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual In IsNotNull IsNull LessThan
     LessThanOrEqual Like Not Or RLike Add BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Divide
@@ -58,7 +58,7 @@ class Rule:
     arguments_max: int = 16
     # Whether its result may have bytes of the event.
     carries: bool = True
-    # Whether it may stand within x -> ...
+    # Whether it may be used within x -> ...
     is_for_elements: bool = True
 
 
@@ -67,7 +67,7 @@ def _figure(written: Mapping[int, Kind]) -> Rule:
 
 
 _RULES: Mapping[str, Rule] = {
-    # Searching for one long text in another takes as long as both lengths multiplied.
+    # The time to search for one long text in another is the product of both lengths.
     "contains": _figure({1: "needle"}),
     "instr": _figure({1: "needle"}),
     "locate": _figure({0: "needle"}),
@@ -118,7 +118,7 @@ FUNCTIONS: Mapping[str, Rule] = {
     **dict.fromkeys(_TEXTS_AND_LISTS.split(), Rule()),
     **_RULES,
 }
-# Functions whose result is one of their arguments, and not all of them.
+# Functions whose result is one of their arguments.
 CHOOSING = frozenset({"coalesce", "greatest", "if", "ifnull", "least", "nullif", "nvl", "nvl2"})
-# How many bytes these functions make of one.
+# How many bytes these functions make of one byte.
 LONGER: Mapping[str, float] = {"base64": 1.4, "hex": 2.0, "to_json": 2.0, "url_encode": 3.0}

@@ -1,7 +1,7 @@
 """Judges an expression on the tree that Spark's own parser makes of it.
 
-Nothing is executed here and nothing is resolved. Every part that is on no list is refused:
-statements within expressions, unlisted functions, and names that are no columns.
+Nothing is executed or resolved here. Every unlisted part is refused: statements within expressions,
+unknown functions, and names that are not columns.
 """
 
 import re
@@ -35,12 +35,12 @@ from pipelines.members import is_type
 from pipelines.parts.heap import NUMBER
 
 _LAMBDAS = frozenset({"transform", "filter", "exists", "forall"})
-# Words that stand for a time, a new one at each start. Escapes would hide them from this search.
+# Words for a time that differs at each start, and escapes, which would hide them from this search.
 _MOMENTS = re.compile(r"now|today|tomorrow|yesterday|epoch|\\", re.IGNORECASE)
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
-# A conversion checks its value first, so the value stands in the tree several times.
+# A conversion checks its value first, so the value is in the tree several times.
 _NUMBERS_DEEP_MAX = 3
 # The names of number types, and of functions that convert like them.
 _NUMBERS = frozenset({"decimal", "byte", "short", "integer", "long"}) | {
@@ -57,7 +57,7 @@ class Scope:
     """The names that an expression may use, and the growth behind each."""
 
     columns: Mapping[str, Growth]
-    # Within x -> ... only x may be named, and this is the list that it is an element of.
+    # Within x -> ... only x may be named; this is the list whose element it is.
     elements: Mapping[str, Growth] = field(default_factory=dict)
 
 
@@ -65,7 +65,7 @@ def judged(tree: Branch, text: str, scope: Scope, budget: PatternBudget) -> Grow
     """Return the growth of an expression; raise ExpressionError if it is refused."""
     if _numbers_deep(tree) > _NUMBERS_DEEP_MAX:
         wrong = (
-            f"conversions to DECIMAL or to whole numbers stand within each other more than"
+            f"conversions to DECIMAL or to whole numbers are nested more than"
             f" {_NUMBERS_DEEP_MAX} times"
         )
         raise ExpressionError(wrong)
@@ -87,18 +87,18 @@ def check_growth(growth: Growth) -> None:
     """Refuse an expression that makes too much of an event."""
     if (most := worst(growth)) > GROWTH_MAX:
         raise ExpressionError(
-            f"it may make {most:.0f} times as many bytes as there are in the event, and"
-            f" {GROWTH_MAX:.0f} times are the most"
+            f"it may make {most:.0f} times as many bytes as there are in the event; at most"
+            f" {GROWTH_MAX:.0f} times are allowed"
         )
     if (count := written(growth)) > WRITTEN_MAX:
         raise ExpressionError(
-            f"what is written in it makes {count:,.0f} bytes, and {WRITTEN_MAX:,} are the most"
+            f"its literals make {count:,.0f} bytes; at most {WRITTEN_MAX:,} are allowed"
         )
     if (most := worst_memory(growth)) > MEMORY_MAX:
         raise ExpressionError(
-            f"it may take {most:,.0f} bytes of memory for each byte of an event, by the"
-            f" elements of its lists, and {MEMORY_MAX:.0f} are the most: say into how many parts at"
-            " most a text is split, split(text, ',', 1000), or how much of it is looked at,"
+            f"it may take {most:,.0f} bytes of memory for each byte of an event, for the"
+            f" elements of its lists; at most {MEMORY_MAX:.0f} are allowed: limit the parts that a"
+            " text is split into, split(text, ',', 1000), or the length of the text,"
             " left(text, 100000), and name fewer members and lists in one step"
         )
 
@@ -110,7 +110,7 @@ class _Judge:
     budget: PatternBudget
 
     def growth(self, node: Branch) -> Growth:
-        """Check each part as well: it is in memory even if little is made of it."""
+        """Check each part as well: it is in memory even if the result is small."""
         growth = self._growth(node)
         check_growth(growth)
         return growth
@@ -132,14 +132,16 @@ class _Judge:
                 return self._made(kind, node, growth) if carries and not chooses else growth
 
     def _check(self, node: Branch) -> None:
-        """Refuse parts that are on no list, or not written out."""
+        """Refuse parts that are on no list, or that must be literals and are not."""
         if node.kind not in OPERATORS:
-            raise ExpressionError(f"it has {node.kind} in it, which cannot be used here")
+            raise ExpressionError(f"it contains {node.kind}, which cannot be used here")
         match node.kind:
             case "LambdaFunction":
-                raise ExpressionError("x -> ... stands in transform, filter, exists and forall")
+                raise ExpressionError(
+                    "x -> ... can be used only in transform, filter, exists and forall"
+                )
             case "Cast" if not is_type(node.type):
-                raise ExpressionError(f"nothing can be made a {node.type[:100]} here")
+                raise ExpressionError(f"no value can be cast to {node.type[:100]} here")
             case "StringLocate":
                 CHECKS["needle"]("position", node, 0)
             case "RLike":
@@ -160,15 +162,17 @@ class _Judge:
         return either(parts) if chooses else together(parts)
 
     def _each(self, *, byte_count: float = 0.0, memory: float) -> Growth:
-        """The growth for each of the elements, if the part stands within x -> ..."""
+        """The growth for each of the elements, if the part is within x -> ..."""
         each = self._elements.values()
         return together(of_each(of, byte_count=byte_count, memory=memory) for of in each)
 
     def _literal(self, node: Branch) -> Growth:
         if node.type == "binary":
-            raise ExpressionError("bytes cannot be written out: write a text")
+            raise ExpressionError("there are no literals of bytes: write a text")
         if node.type in _TIMES and _MOMENTS.search(self.text):
-            raise ExpressionError("a time is written out: it cannot be now, today or the like")
+            raise ExpressionError(
+                "a time must be written out: now, today and other moving times are not allowed"
+            )
         text = (node.text or "").encode(errors="surrogatepass")
         if not self._elements:
             return of_written(max(_VALUE_BYTES, len(text)))
@@ -180,7 +184,7 @@ class _Judge:
             return within(self._elements[first], names)
         if self._elements:
             raise ExpressionError(
-                f"within -> only the element can be named, and {first!r} is not it: an expression"
+                f"within -> only the element can be named, not {first!r}: an expression"
                 " for each element may use no other list"
             )
         if first not in self.scope.columns:
@@ -205,7 +209,7 @@ class _Judge:
         if not (node.children or name in _WITHOUT) or len(node.children) > rule.arguments_max:
             raise ExpressionError(f"{name} takes 1 to {rule.arguments_max} arguments")
         if self._elements and not rule.is_for_elements:
-            raise ExpressionError(f"{name} cannot stand within -> ...")
+            raise ExpressionError(f"{name} cannot be used within -> ...")
         for at, kind in rule.written.items():
             if at < len(node.children):
                 self._check_written(name, node, at, kind)
@@ -244,7 +248,7 @@ class _Judge:
             case (listed, Branch(kind="LambdaFunction", children=(body, *elements))):
                 whole = self.growth(listed)
             case _:
-                wrong = f"{name} takes a list, and a function such as x -> x.price > 1"
+                wrong = f"{name} takes a list and a function, such as x -> x.price > 1"
                 raise ExpressionError(wrong)
         named = {element.names[0]: whole for element in elements}
         growth = _Judge(self.text, Scope(self.scope.columns, named), self.budget).growth(body)
@@ -255,16 +259,16 @@ class _Judge:
 
 # The most bytes that any single value takes.
 _VALUE_BYTES = 16
-# Kinds of arguments that only control a function, and are no part of its result.
+# Kinds of arguments that only control a function, and do not appear in its result.
 _SAID: Container[Kind | None] = {"format", "index", "needle", "number", "pattern", "type"}
-# These functions make bytes that no event has, as many as this argument says.
+# Functions that make new bytes, and the argument that says how many.
 _COUNTS = {"lpad": 1, "rpad": 1, "sequence": 0, "space": 0}
 # These functions work without arguments.
 _WITHOUT = frozenset({"array", "concat"})
 
 
 def _counted(name: str, numbers: list[int]) -> Growth:
-    """The growth from numbers alone: blanks, padding letters, or a list of numbers."""
+    """The growth from numbers alone: blanks, padding, or a list of numbers."""
     if name != "sequence":
         return of_written(max(0, numbers[_COUNTS[name]]))
     first, last, step = [*numbers, 1][:3]

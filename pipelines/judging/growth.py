@@ -1,4 +1,4 @@
-"""Estimates how much an expression may make of an event: from which members, how many times."""
+"""Estimates how large an expression's result may be: how many times the bytes of each member."""
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -16,22 +16,22 @@ class Size(NamedTuple):
     memory: float = 1.0
     # The number of elements in its lists.
     elements: float = 0.0
-    # Known for values that are in an event as they are.
+    # Known for values that are in the event unchanged.
     type: TypeOf | None = None
 
     def times(self, factor: float) -> "Size":
         return Size(self.bytes * factor, self.memory * factor, self.elements * factor)
 
 
-# How much there may be of each member, by its path.
+# The largest size of the bytes of each member, by its path.
 Growth: TypeAlias = Mapping[tuple[str, ...], Size]
 
 NOTHING: Growth = {}
-# More than any sensible step makes, and little enough to have in memory.
+# More than any sensible step makes, and small enough for memory.
 GROWTH_MAX = 32.0
 # The most bytes that the literals of one expression may produce, whatever the event is.
 WRITTEN_MAX = 65_536
-# The most bytes in memory for each byte of an event; for one of the largest an executor has 768.
+# The most bytes in memory for each byte of an event; for the largest event, an executor has 768.
 MEMORY_MAX = 160.0
 # The key for literals: no member has this name.
 _WRITTEN = ("",)
@@ -77,7 +77,7 @@ def _at(type_: TypeOf, names: list[str]) -> TypeOf:
 
 
 def _changed(growth: Growth, change: Callable[[TypeOf], TypeOf]) -> Growth:
-    """Change the types, for values that are no larger."""
+    """Change the types of values that do not grow."""
 
     def changed(size: Size) -> Size:
         if size.type is None:
@@ -95,19 +95,19 @@ def retyped(growth: Growth, made: TypeOf) -> Growth:
 
 
 def untyped(growth: Growth) -> Growth:
-    """Something else, made of the same bytes."""
+    """Another value that is made of the same bytes."""
     return {path: size._replace(type=None) for path, size in growth.items()}
 
 
 def as_text(growth: Growth) -> Growth:
-    """The text that is written of this value."""
+    """The text of this value."""
     return {path: Size(size.bytes, min(size.bytes, size.memory)) for path, size in growth.items()}
 
 
 def shown(growth: Growth) -> Growth:
-    """The text in which Spark shows a value; it has a word, too, for each member that is null.
+    """The text in which Spark shows a value, which has a word even for each member that is null.
 
-    A missing member takes at least twice as much in memory as its word in the text.
+    A missing member takes at least twice as much memory as its word in the text.
     """
     return {
         path: Size(most := max(size.bytes, size.memory / 2), most) for path, size in growth.items()
@@ -115,7 +115,7 @@ def shown(growth: Growth) -> Growth:
 
 
 def read_as(text: Growth, type_: TypeOf, each: float | None = None) -> Growth:
-    """A value that is read from this text; `each`: a list, with this much for each byte of it."""
+    """A value that is read from this text; `each`: a list, with this much memory for each byte."""
     memory, elements = type_.density if each is None else (1 + each, 1.0)
 
     def read(size: Size) -> Size:
@@ -133,7 +133,7 @@ def limited(growth: Growth, chars: int) -> Growth:
 
 
 def together(growths: Iterable[Growth]) -> Growth:
-    """The growth of all of these beside each other."""
+    """The sum of these growths."""
     return _joined(growths, operator.add)
 
 
@@ -165,12 +165,12 @@ def times(growth: Growth, factor: float) -> Growth:
 
 
 def worst(growth: Growth) -> float:
-    """How many times the event's bytes it is at most: two members never share bytes."""
+    """The most bytes for each byte of the event: two members never share bytes."""
     return _worst({path: size.bytes for path, size in growth.items()})
 
 
 def worst_memory(growth: Growth) -> float:
-    """How many bytes it takes in memory for each byte of the event."""
+    """The most bytes in memory for each byte of the event."""
     written = growth.get(_WRITTEN, _NONE).memory / EVENT_BYTES_MAX
     return written + _worst({path: size.memory for path, size in growth.items()})
 

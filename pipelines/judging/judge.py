@@ -1,6 +1,7 @@
 """Judges a whole document: its schema, each expression, their types, and its tests' results.
 
-The engine asks before it runs a pipeline, `hifi pipelines check` beforehand; both use these words.
+The engine judges a pipeline before it runs it, and `hifi pipelines check` on demand; both show the
+same messages.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -63,7 +64,7 @@ _VALUE = "value"
 
 
 class Refusal(NamedTuple):
-    """Why a pipeline is not run, and the place in its document, as a JSON pointer."""
+    """Why a pipeline cannot be run, and the place in its document, as a JSON pointer."""
 
     why: str
     pointer: str
@@ -78,7 +79,7 @@ class UnfitError(Exception):
 
 
 class NotTriedError(OperatorError):
-    """Whether a pipeline can be run is not known; it may be tried again."""
+    """Nobody could find out whether a pipeline can be run; trying again may help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def judge(
         # The document is at fault, not the machine: it would happen each time.
         return Refusal("it is nested too deeply to be read", "/steps")
     except TookTooLongError as error:
-        return Refusal(f"it was tried with its tests, and with odd events: {error}", "/steps")
+        return Refusal(f"in a run with its tests and with odd events: {error}", "/steps")
     return None
 
 
@@ -139,18 +140,18 @@ def typed(
 
 
 def _check_key(pipeline: Pipeline) -> None:
-    """Check that the key columns of a database row are among the columns that are written."""
+    """Check that the key columns of a database row are written."""
     table = pipeline.to_database
     for index, name in enumerate(table.key if table else ()):
         if name not in (columns := columns_of_row(pipeline)):
             there = ", ".join(columns)
-            wrong = f"there is no column {name!r} among those that are written: {there}"
+            wrong = f"there is no column {name!r} among the written columns: {there}"
             raise UnfitError(wrong, "to", 0, "database", "key", index)
 
 
 def _window_kinds(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
     """The members of its windows' rows; raise UnfitError if Spark cannot make them."""
-    assert pipeline.window is not None, "it is asked of those alone that count"
+    assert pipeline.window is not None, "the pipeline has a window"
     try:
         events = events_of(
             pipeline,
@@ -158,7 +159,7 @@ def _window_kinds(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
             frontier_ms=0,
             look_ups=given_tables(pipeline).look_ups,
         )
-        parts_of(pipeline, events).schema  # noqa: B018 - that Spark has looked at all of it
+        parts_of(pipeline, events).schema  # noqa: B018 - makes Spark check all of it
     except PySparkException as error:
         at = len(pipeline.steps) - 1
         raise UnfitError(first_line(error), "steps", at, "window") from None
@@ -171,9 +172,9 @@ def _window_kinds(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
 
 
 def tried(session: SparkSession, pipeline: Pipeline) -> None:
-    """Run the document's tests, and odd events; raise UnfitError if that goes wrong.
+    """Run the document's tests, and odd events; raise UnfitError if they fail.
 
-    Raise NotTriedError if Spark or the machine fails: that says nothing of the document.
+    Raise NotTriedError if Spark or the machine fails, as that is not the document's fault.
     """
     groups = [
         given_records(pipeline, test, partition) for partition, test in enumerate(pipeline.tests)
@@ -196,7 +197,7 @@ def tried(session: SparkSession, pipeline: Pipeline) -> None:
         ) from None
     for index, test in enumerate(pipeline.tests):
         if lines := differences(pipeline, test, came[index]):
-            raise UnfitError("\n".join(["it does not come as expected:", *lines]), "tests", index)
+            raise UnfitError("\n".join(["results are not as expected:", *lines]), "tests", index)
 
 
 def _by_group(came: Sequence[PreviewRow], count: int) -> list[list[PreviewRow]]:
@@ -208,7 +209,7 @@ def _by_group(came: Sequence[PreviewRow], count: int) -> list[list[PreviewRow]]:
 def _failed(
     session: SparkSession, pipeline: Pipeline, records: Sequence[RecordIn], error: Exception
 ) -> UnfitError:
-    """Find the step that throws, and say so."""
+    """Return an error that names the step that throws."""
     if (why := fault_of_a_function(str(error))) is not None:
         for number, step in enumerate(pipeline.steps):
             if isinstance(step, Call) and why.startswith(f"{step.call}:"):
@@ -241,7 +242,7 @@ class _StepScope:
     functions: Collection[str] = ()
 
     def after(self, step: Step, nth: int) -> dict[str, Growth]:
-        """Return the names that exist after the step; raise UnfitError if it cannot be done."""
+        """Return the names that exist after the step; raise UnfitError if it cannot be run."""
         at = ("steps", nth, step.member)
         match step:
             case Where():
@@ -258,7 +259,7 @@ class _StepScope:
                 ((name, text),) = step.explode.items()
                 kind, growth = self._judged(text, *at, name)
                 if not isinstance(kind, ArrayType):
-                    raise UnfitError(f"it is {_named(kind)}, and not a list", *at, name)
+                    raise UnfitError(f"it is {_named(kind)}, not a list", *at, name)
                 self._check_type(kind, *at, name)
                 return self.scope | {name: element(growth)}
             case Enrich():
@@ -272,7 +273,7 @@ class _StepScope:
     def _value(self, text: str, *at: str | int) -> None:
         kind, _ = self._judged(text, *at)
         if isinstance(kind, ArrayType | MapType | StructType):
-            raise UnfitError(f"it is {_named(kind)}, and a key is one value", *at)
+            raise UnfitError(f"it is {_named(kind)}, but a key is a single value", *at)
 
     def _looked_up(self, asked: LookedUp, *at: str | int) -> dict[str, Growth]:
         self._value(asked.key, *at, "key")
@@ -283,7 +284,7 @@ class _StepScope:
         return {asked.into: of_member(type_of(members, members), asked.into)}
 
     def _called(self, name: str, *at: str | int) -> dict[str, Growth]:
-        """The members that a function adds, of any size: its operator answers for that."""
+        """The members that a function adds; their size is the operator's responsibility."""
         reads, returns = self._installed(signature_of, name, *at)
         self._check_reads(reads, *at)
         return {made.name: of_member(TypeOf(made.dataType), made.name) for made in returns}
@@ -302,7 +303,7 @@ class _StepScope:
             if kind is None:
                 raise UnfitError(f"it reads {field.name!r}, which the event does not have", *at)
             if kind != field.dataType:
-                wanted = f"{_named(field.dataType)}, and it is {_named(kind)}"
+                wanted = f"{_named(field.dataType)}, but it is {_named(kind)}"
                 raise UnfitError(f"it reads {field.name!r} as {wanted}: CAST it before", *at)
 
     def _window(self, window: WindowOf, *at: str | int) -> None:
@@ -313,12 +314,12 @@ class _StepScope:
                 wrong = f"there is no column {name!r} here; there are: {there}"
                 raise UnfitError(wrong, *at, "by", index)
             if isinstance(fields[name], ArrayType | MapType | StructType):
-                wrong = f"{name} is {_named(fields[name])}, and a key is one value"
+                wrong = f"{name} is {_named(fields[name])}, but a key is a single value"
                 raise UnfitError(wrong, *at, "by", index)
         if window.time is not None:
             kind, _ = self._judged(window.time, *at, "time")
             if not isinstance(kind, TimestampType):
-                raise UnfitError(f"it is {_named(kind)}, and a time is a TIMESTAMP", *at, "time")
+                raise UnfitError(f"it is {_named(kind)}, but a time is a TIMESTAMP", *at, "time")
         kept: list[Growth] = []
         for name, text in window.compute.items():
             where = (*at, "compute", name)
@@ -333,16 +334,16 @@ class _StepScope:
         self._check_growth(kept, *at, "compute")
 
     def _aggregate(self, what: ComputedColumn, *at: str | int) -> Growth:
-        """Check that the aggregate suits its type: that it can be added, compared or written."""
+        """Check that the aggregate suits its type, which must be added, compared or written."""
         kind, growth = self._judged(what.of, *at)
         named = f"{what.aggregate}({what.of}) is of {_named(kind)}"
         match what.aggregate:
             case "sum" | "avg" if not isinstance(kind, NumericType):
-                raise UnfitError(f"{named}, and not of a number", *at)
+                raise UnfitError(f"{named}, but must be of a number", *at)
             case "count_if" if not isinstance(kind, BooleanType):
-                raise UnfitError(f"{named}, and must be of true or false", *at)
+                raise UnfitError(f"{named}, but must be of true or false", *at)
             case "min" | "max" if isinstance(kind, ArrayType | MapType | StructType | BinaryType):
-                raise UnfitError(f"{named}, and not of one value", *at)
+                raise UnfitError(f"{named}, but must be of a single value", *at)
             case _ if what.aggregate != "count":
                 self._check_type(kind, *at)
             case _:
@@ -352,7 +353,7 @@ class _StepScope:
     def condition(self, text: str, *at: str | int) -> None:
         kind, _ = self._judged(text, *at)
         if not isinstance(kind, BooleanType):
-            raise UnfitError(f"it is {_named(kind)}, and must be true or false", *at)
+            raise UnfitError(f"it is {_named(kind)}, but must be true or false", *at)
 
     def _member(self, text: str, *at: str | int) -> Growth:
         kind, growth = self._judged(text, *at)
@@ -379,14 +380,14 @@ class _StepScope:
     @staticmethod
     def _check_type(kind: DataType, *at: str | int) -> None:
         if (wrong := wrong_type(kind)) is not None:
-            raise UnfitError(f"{wrong}: CAST it to what it is to be", *at)
+            raise UnfitError(f"{wrong}: CAST it to another type", *at)
 
     @staticmethod
     def _check_growth(growths: Iterable[Growth], *at: str | int) -> None:
         try:
             check_growth(together(growths))
         except ExpressionError as error:
-            raise UnfitError(f"all of it together: {error}", *at) from None
+            raise UnfitError(f"all members together: {error}", *at) from None
 
 
 def _said(error: Exception) -> str:

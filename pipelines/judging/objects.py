@@ -1,4 +1,4 @@
-"""Estimates which objects in memory functions and operators make of their arguments."""
+"""Estimates the memory of the objects that functions and operators make of their arguments."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -23,7 +23,7 @@ from pipelines.judging.written import chars_max
 from pipelines.parts.heap import TEXT, TypeOf, of_struct, type_of
 from shared.config.steps.expression import FACTS
 
-# Results by the names of functions; any function that is not listed makes a text.
+# The growth of results, by function; any function that is not listed makes a text.
 _MADE: Mapping[str, Callable[[Growth], Growth]] = {
     **dict.fromkeys(
         ("array_compact", "array_remove", "reverse", "slice", "sort_array"), lambda listed: listed
@@ -40,7 +40,7 @@ _TEXTS = ArrayType(StringType())
 
 
 def of_event(row: StructType, members: StructType) -> dict[str, Growth]:
-    """The names in a row with the event's members, and with the facts that Hifi adds."""
+    """The names in a row: the event's members, and the facts that Hifi adds."""
     return {
         name: of_member(type_of(row[name].dataType, members), name)
         for name in (*members.fieldNames(), FACTS)
@@ -48,7 +48,7 @@ def of_event(row: StructType, members: StructType) -> dict[str, Growth]:
 
 
 def made(name: str, node: Branch, growth: Growth, elements: Collection[Growth]) -> Growth:
-    """The result of all its arguments, for each element of the lists it stands within."""
+    """The growth of a call's result, given that of its arguments, for each element around it."""
     name = "string" if (node.kind, node.type) == ("Cast", "string") else name
     growth = _value(name, node, growth, is_for_each=bool(elements))
     if elements:

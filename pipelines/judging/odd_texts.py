@@ -10,16 +10,16 @@ from pipelines.judging.patterns import TEXT_CHARS_MAX, PatternError, judged
 EXPONENTS = ("1e100000000", "1e-400000000")
 # A long list, and deeply nested lists: the reader's own limit is a thousand.
 LONG_JSON, DEEP_JSON = "[" + "{}," * 30_000 + "{}]", '[{"a":' * 5_000
-# The number of a document's most costly patterns that are tried, and of texts.
+# The most patterns of a document that are tried, the costliest first, and the most texts.
 _PATTERNS_MAX, _TEXTS_MAX = 4, 6
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
-# Matches one character of a pattern, and how often it may come.
+# Matches one character of a pattern, and its quantifier.
 _ATOM = re.compile(
     r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[\]()|^$*+?{}])([*+?]|\{[^}]*\})?", re.DOTALL
 )
 _OPENING = re.compile(r"\(\?(?:[:>]|<\w+>|[a-z]+:|[a-z]+\))")
 _STANDS_FOR = {"d": "0", "s": " ", "w": "a", "D": "a", "S": "a", "W": " ", "t": "\t", "n": "\n"}
-# Hardly any pattern ends with it.
+# Hardly any pattern ends with this character.
 _NO_MATCH = "\n"
 
 
@@ -36,7 +36,7 @@ def strings_in(document: Any) -> Iterator[str]:
 
 
 def texts_of(expressions: Iterable[str]) -> list[str]:
-    """Texts made of letters of these expressions' patterns, as long as patterns may look at."""
+    """Texts of characters from these expressions' patterns, as long as patterns may match."""
     costs = {}
     for expression in expressions:
         for match in _QUOTED.finditer(expression):
@@ -54,7 +54,7 @@ def texts_of(expressions: Iterable[str]) -> list[str]:
 
 
 def _cost(pattern: str) -> int:
-    """The steps that it may take; 0 if it is no pattern, or looks at each place once."""
+    """The steps that a pattern may take; 0 if it is invalid, or looks at each place only once."""
     try:
         ways = judged(pattern)
     except PatternError:
@@ -71,7 +71,7 @@ def _texts(pattern: str) -> list[str]:
 
 
 def _char(atom: str) -> str:
-    """A character that the atom matches, as a rule."""
+    """A character that the atom usually matches."""
     if atom.startswith("[^"):
         return next((char for char in "a0 -" if char not in atom), "~")
     if atom.startswith("["):

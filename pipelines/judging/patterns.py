@@ -1,8 +1,8 @@
 """Judges regular expressions: refuses those that Java's matcher may never finish.
 
-The matcher tries every way to share a text out among the repeats of a pattern. With two of them
-the work is a square, and with one inside another it has no end. Repeats that never give back (`*+`,
-`++`) are tried in one way, and there may be any number of them.
+The matcher tries every way to divide a text among the repeats of a pattern. With two repeats the
+work is quadratic, and with one inside another it may never end. Possessive repeats (`*+`, `++`),
+which never give back, are tried in only one way, so any number of them is allowed.
 """
 
 import re
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from math import comb, prod
 
 PATTERN_CHARS_MAX = 512
-# The most repeats among which the matcher may share out a text.
+# The most repeats among which the matcher may divide a text.
 REPEATS_MAX = 2
-# The most ways by `?` and `|`: each of them may be tried at each place.
+# The most ways that `?` and `|` may make: each may be tried at each place.
 WAYS_MAX = 1_000
 # The longest text to match against a pattern that repeats anything.
 TEXT_CHARS_MAX = 1_024
 # The most steps that all patterns of a document may take on one event: 2 to 6 s of a core at worst,
-# which nobody can cut short. The patterns that people write take a thousandth of that.
+# which nobody can interrupt. Patterns that people write take a thousandth of that.
 STEPS_MAX = 500_000_000
-# {2,8} is worth that many question marks; a higher bound counts as a repeat.
+# Up to this bound, {2,8} counts as question marks; with a higher bound it counts as a repeat.
 _FEW = 8
 
 _QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d{1,6})(,(\d{1,6})?)?\})([?+]?)")
@@ -36,7 +36,7 @@ class PatternError(ValueError):
 class Ways:
     """The number of ways there are through a part of a pattern."""
 
-    # Repeats that give back what they took.
+    # Repeats that give back some of their match.
     repeats: int = 0
     # The ways by alternatives, and by optional parts.
     ways: int = 1
@@ -45,11 +45,11 @@ class Ways:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it looks at each place of a text once: then a text may have any length."""
+        """Whether it looks at each place of a text only once: then a text may have any length."""
         return self.ways == 1 and not self.has_repeats
 
     def steps(self, chars: int) -> int:
-        """The most steps that a text of this many characters takes, from each of its places."""
+        """The most steps on a text of this many characters, tried from each of its places."""
         return comb(chars + self.repeats, self.repeats + 1) * self.ways
 
 
@@ -63,9 +63,9 @@ class PatternBudget:
         self.steps += steps
         if self.steps > STEPS_MAX:
             raise PatternError(
-                f"with those before it, it may take {self.steps:,} steps on one event, and"
-                f" {STEPS_MAX:,} are the most: have it look at fewer characters, or write repeats"
-                " as *+ or ++"
+                f"together with earlier patterns it may take {self.steps:,} steps on one event; at"
+                f" most {STEPS_MAX:,} are allowed: let it look at fewer characters, or write"
+                " repeats as *+ or ++"
             )
 
 
@@ -79,11 +79,11 @@ def judged(pattern: str) -> Ways:
         raise PatternError("it has a closing bracket that was not opened")
     if whole.repeats > REPEATS_MAX:
         raise PatternError(
-            f"{whole.repeats} of its repeats give back what they took, and {REPEATS_MAX} may:"
-            " write those that need not as *+ or ++"
+            f"{whole.repeats} of its repeats may give back; at most {REPEATS_MAX} are allowed:"
+            " write the others as *+ or ++"
         )
     if whole.ways > WAYS_MAX:
-        raise PatternError("there are too many ways to match it: it has too many of ? and |")
+        raise PatternError("there are too many ways to match it: it has too many ? and |")
     return whole
 
 
@@ -130,7 +130,7 @@ class _Reader:
             )
         if not is_possessive and (atom.repeats > 0 or atom.ways > 1):
             raise PatternError(
-                "it repeats what can be matched in several ways:"
+                "it repeats a part that can be matched in several ways:"
                 " write [ab]* for (a|b)*, and the outer repeat as *+ or ++"
             )
         return Ways(atom.repeats + gives_back, atom.ways, has_repeats=True)
@@ -154,9 +154,7 @@ class _Reader:
         if self._peek() == "?":
             plain = _PLAIN_GROUP.match(self._pattern, self.at)
             if plain is None:
-                raise PatternError(
-                    "it looks ahead or behind, or sets flags that are not i, m, s, u"
-                )
+                raise PatternError("it looks ahead or behind, or sets flags other than i, m, s, u")
             self.at = plain.end()
         inner = self.alternatives()
         if self._peek() != ")":
@@ -187,7 +185,7 @@ class _Reader:
         if not escaped:
             raise PatternError("it ends within an escape")
         if escaped in "123456789k":
-            raise PatternError("it refers back to what a group has matched")
+            raise PatternError("it refers back to the match of a group")
         if escaped == "Q":
             raise PatternError(r"it quotes with \Q: escape each character instead")
         self.at += 2

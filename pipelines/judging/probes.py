@@ -1,7 +1,7 @@
 """Makes events that people do not think of: each member at its limits, missing, or null.
 
-Others are made for the expressions of the document, which may be slow on them. They find steps that
-never end, throw, or take all memory. Each is within what events may be: a good document passes.
+Others are made from the document's expressions, to be slow for them. The events find steps that
+never end, throw, or take all memory. Each is a valid event: a good document passes.
 """
 
 import json
@@ -23,7 +23,7 @@ from shared.event.envelope import event_headers
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import stream_topic
 
-# Values by how a type begins; each event has the next of them, from the first again.
+# Values by the start of a type's name; events take them in turn.
 _VALUES: dict[str, list[Any]] = {
     "string": [
         "",
@@ -48,16 +48,16 @@ _VALUES: dict[str, list[Any]] = {
 }
 # The length of the longest of these lists.
 _EVENTS = 7
-# A text that begins with this stands in the event without quotes.
+# A text with this prefix is put into the event without quotes.
 _RAW = "json:"
 _IS_RAW = re.compile(r'"json:([^"]*)"')
 _TEXTS_BYTES_MAX, _LISTS_BYTES_MAX = 200_000, 100_000
-# Within the depth that Spark's reader of JSON takes.
+# Within the depth that Spark's JSON reader accepts.
 _DEEP = 900
 
 
 def probes_of(pipeline: Pipeline, *, partition: int) -> list[RecordIn]:
-    """Return records of these events, and of two values that are no events."""
+    """Return records of these events, and of two values that are not events."""
     members = members_of(pipeline.schema).jsonValue() if pipeline.schema else {"fields": []}
     fields = members["fields"]
     steps = {name: pipeline.to_fields().get(name) for name in ("steps", "to")}
@@ -101,7 +101,7 @@ def odd_events(fields: Sequence[Mapping[str, Any]], said: Sequence[str]) -> Iter
 def _with_texts(
     fields: Sequence[Mapping[str, Any]], text: str, kinds: Sequence[str] = ("string", "decimal")
 ) -> str:
-    """The text, or as much of it as there is room for, in all members of these types."""
+    """An event with the text, or as much of it as has room, in all members of these types."""
 
     def event(text: str) -> str:
         return json.dumps(_struct(fields, 1, {**_VALUES, **{kind: [text] for kind in kinds}}))
@@ -131,7 +131,7 @@ def _long_list(kind: Any, room: int) -> list[Any]:
     if kind["type"] == "array":
         return [[]] * (room // len("[],"))
     members = len(kind.get("fields", ()))
-    # Each element takes memory for all of its members.
+    # Each element takes memory for all its members.
     return [{}] * (room // (len("{},") + members))
 
 

@@ -1,7 +1,7 @@
-"""Removes from a Spark session the functions that no pipeline may use, however they are called.
+"""Removes from a Spark session all functions that no pipeline may use.
 
 The second of two locks: the first judges the text of each expression (expressions.py). A function
-that is not on the list of allowed ones does not exist here, so no spelling can call it.
+that is not on the list of allowed functions does not exist here, so no spelling can call it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,18 +16,18 @@ from shared.runtime.spark.session import SparkSettings, running_spark
 
 # The options of a session that runs pipelines.
 OPTIONS: Mapping[str, str] = {
-    # A value that does not fit is null: an exception would end the job that all events are in.
+    # A value that does not fit becomes null: an exception would end the job of all events.
     "spark.sql.ansi.enabled": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.legacy.sizeOfNull": "false",
-    # An event with a step takes 16 µs, and 38 if nothing is compiled; small jobs take 20 ms more.
+    # A step takes 16 µs for each event, and 38 uncompiled; compiling adds 20 ms to small jobs.
     "spark.sql.codegen.factoryMode": "FALLBACK",
     # Otherwise each of the 250 calls that make a plan asks the JVM five times for its call site.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Member names are case-sensitive.
     "spark.sql.caseSensitive": "true",
-    # No file is a table, and text within double quotes is text.
+    # No file is a table, and double quotes enclose text.
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.variable.substitute": "false",
@@ -40,7 +40,7 @@ _OF_PLANS = frozenset(
     ! and or not = == <=> < <= > >= + - * / % when
     map map_from_entries posexplode_outer timestamp_millis try_element_at try_validate_utf8 typeof
     & collect_list collect_set count count_if explode histogram_numeric max min session_window sum
-    """.split()  # noqa: SIM905 - a list of such words would be read by nobody
+    """.split()  # noqa: SIM905 - nobody would read a list of these words
 )
 
 
@@ -54,12 +54,12 @@ def lock(session: SparkSession) -> None:
             function = listed.apply(at)
             if function.funcName() not in kept:
                 registry.dropFunction(function)
-    # A refusal is shown to the author of the expression, and is no error of ours.
+    # A refusal is shown to the author of the expression, and is not our error.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
 
 
-# Without this, Spark refuses a heap below 450 MB, of which it leaves 300 alone.
+# Without this, Spark refuses a heap below 450 MB, and reserves 300 MB of it.
 _SMALL_HEAP: Mapping[str, str] = {"spark.testing.reservedMemory": str(32 * 1024 * 1024)}
 
 
@@ -67,7 +67,7 @@ _SMALL_HEAP: Mapping[str, str] = {"spark.testing.reservedMemory": str(32 * 1024 
 def trial_session(
     folder: Path, cache: Path | None = None, heap_mb: int = 512
 ) -> Iterator[SparkSession]:
-    """Open a session for trials, like the running one for pipelines: no job of it is large."""
+    """Open a session for trials, set like that of running pipelines, but for small jobs."""
     settings = SparkSettings(
         name="hifi-pipelines-trial",
         worker_daemon="pipelines.worker_daemon",

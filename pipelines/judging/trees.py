@@ -1,7 +1,7 @@
 """Reads the tree that Spark's parser has made of an expression, up to a limited size.
 
-It reads branch by branch, from the root. Spark can write a whole tree as JSON in one call, but for
-CASE within CASE it writes each branch three times: forty of them would take a day.
+It reads branch by branch, from the root. Spark can write a whole tree as JSON in one call, but it
+writes each branch of a nested CASE three times: forty nested ones would take a day.
 """
 
 from dataclasses import dataclass
@@ -38,9 +38,9 @@ class Branch:
 
 
 def check_nesting(text: str) -> None:
-    """Raise TreeError if brackets are nested too deeply, wherever they are."""
+    """Raise TreeError if brackets are nested too deeply, even within texts."""
     if depth_of(text, "([{", ")]}") > BRACKETS_MAX:
-        raise TreeError(f"it has more than {BRACKETS_MAX} brackets within each other")
+        raise TreeError(f"it has more than {BRACKETS_MAX} nested brackets")
 
 
 def node_of(expression: Any) -> Branch:

@@ -49,7 +49,7 @@ class PreviewRow:
 
     @property
     def is_of_an_event(self) -> bool:
-        """Whether one event made the row, and not a window, which has several events."""
+        """Whether the row comes from one event, not from a window of several events."""
         return self.origin.partition >= 0
 
 
@@ -59,7 +59,7 @@ def given_records(pipeline: Pipeline, test: PipelineTest, partition: int) -> lis
     times_ms = test.times_ms or [
         _TEST_TIME_MS + index * 1_000 for index, _ in enumerate(test.given)
     ]
-    # They are stored in order, none before it has happened.
+    # They are stored in order, each at its own time or later.
     stored_ms = list(accumulate(times_ms, max))
     for offset, (event, time_ms, at_ms) in enumerate(
         zip(test.given, times_ms, stored_ms, strict=True)
@@ -97,7 +97,7 @@ def came_of(
 ) -> list[PreviewRow]:
     """Return the rows that records become, event by event; the streams are as for `planned`.
 
-    Without `tables`, the tables have the rows that the document's tests give.
+    Without `tables`, the tables have the rows from the document's tests.
     """
     given = [
         (
@@ -123,7 +123,7 @@ def came_of(
 
 def _once(pipeline: Pipeline, rows: Sequence[Row], came: Sequence[PreviewRow]) -> list[PreviewRow]:
     """Replace the rows of each repeated event with one row, which says that it is a repeat."""
-    assert pipeline.dedupe is not None, "it is asked of those alone that take events once"
+    assert pipeline.dedupe is not None, "the pipeline has a dedupe step"
     kept = KeptKeys(pipeline.dedupe, Head(pipeline.kept_shape))
     repeats = kept.changed_by(seen_of(row.asDict() for row in rows), 0).repeats
     by_origin: dict[Origin, list[PreviewRow]] = {}
@@ -137,10 +137,10 @@ def _once(pipeline: Pipeline, rows: Sequence[Row], came: Sequence[PreviewRow]) -
 
 
 def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[PreviewRow]:
-    """Events that come to no window, then the rows of all windows, as if all were over."""
+    """Events that are in no window, then the rows of all windows, as if all had ended."""
     topic = stream_topic(pipeline.source.stream)
     events = events_of(pipeline, records, frontier_ms=0, look_ups=tables.look_ups)
-    assert pipeline.window is not None, "it is asked of those alone that count"
+    assert pipeline.window is not None, "the pipeline has a window"
     kept = OpenWindows(pipeline.window, Head(pipeline.kept_shape))
     parts = parts_of(pipeline, events).toArrow().to_pylist()
     fold = fold_in(records.sparkSession.sparkContext, both_ways=True)
@@ -163,7 +163,7 @@ def _counted(pipeline: Pipeline, records: DataFrame, tables: Tables) -> list[Pre
 
 
 def differences(pipeline: Pipeline, test: PipelineTest, came: Sequence[PreviewRow]) -> list[str]:
-    """How the results differ from a test's expectation, in lines for people; empty if right."""
+    """Describe, for people, how results differ from a test's expectation; empty if they agree."""
     lines: list[str] = []
     for target in pipeline.targets:
         events = [row.value for row in came if row.outcome == PASSED and row.target == target]
@@ -205,7 +205,7 @@ def _unlike(where: str, expected: Sequence[Any], came: Sequence[Any]) -> list[st
         wanted, got = expected[index : index + 1], came[index : index + 1]
         if not (wanted and got and is_alike(wanted[0], _asked(got[0], wanted[0]))):
             lines += [f"{where}, event {index + 1}:"]
-            lines += [f"  - expected {_shown(wanted)}", f"  + came     {_shown(got)}"]
+            lines += [f"  - expected {_shown(wanted)}", f"  + got      {_shown(got)}"]
     return lines
 
 
@@ -225,7 +225,7 @@ def _shown(events: Sequence[Any]) -> str:
 
 
 def _fates(came: Sequence[PreviewRow]) -> list[str]:
-    """Say why events went nowhere."""
+    """Say why events were not passed on."""
     lost = [row for row in came if row.outcome != PASSED]
     return [
         f"given {row.origin.offset + 1} was {row.outcome}"

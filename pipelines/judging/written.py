@@ -1,4 +1,4 @@
-"""Checks arguments that must be written out: numbers, formats, and texts to search for."""
+"""Checks arguments that must be literals: numbers, formats, and texts to search for."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ _SCALE_MAX = 38
 _FORMAT = re.compile(
     r"(?:y{1,4}|M{1,4}|d{1,2}|[Hhms]{1,2}|S{1,6}|D|E{1,4}|a|X{1,3}|'[^']*'|[ ,.:/_T-])+"
 )
-# Functions whose result is no longer than the text that they are given.
+# Functions whose result is no longer than their argument.
 _NO_LONGER = frozenset({"lower", "upper", "lcase", "ucase", "trim", "ltrim", "rtrim", "btrim"})
 _TRIMS = frozenset({"StringTrim", "StringTrimLeft", "StringTrimRight"})
 _SHORT = frozenset({"left", "right", "substr", "substring"})
 
 
 class WrittenError(ValueError):
-    """An argument is not written out, or not as it must be."""
+    """An argument is not a literal, or not a valid one."""
 
 
 # Takes the function's name, the call, and the number of the argument.
@@ -35,9 +35,9 @@ Check: TypeAlias = Callable[[str, Branch, int], None]
 
 
 def check_pattern(of: Branch, pattern: Branch, budget: PatternBudget, *, in_list: bool) -> None:
-    """Check that matching with the pattern ends soon, on any text."""
+    """Check that the pattern ends soon on any text."""
     if pattern.text is None:
-        raise WrittenError("a pattern is written out, between quotes")
+        raise WrittenError("a pattern must be written out, in quotes")
     try:
         part = judged(pattern.text)
     except PatternError as error:
@@ -45,11 +45,11 @@ def check_pattern(of: Branch, pattern: Branch, budget: PatternBudget, *, in_list
     if part.is_plain:
         return
     if in_list:
-        raise WrittenError("a pattern within -> ... cannot repeat anything, nor choose")
+        raise WrittenError("a pattern within -> ... may have no repeats or choices")
     chars = chars_max(of)
     if chars is None or chars > TEXT_CHARS_MAX:
         raise WrittenError(
-            "say how much of the text a pattern with repeats or choices is to look at, up to"
+            "limit the text for a pattern with repeats or choices, to at most"
             f" {TEXT_CHARS_MAX} characters: left(line, 1000) RLIKE '...'"
         )
     try:
@@ -59,20 +59,20 @@ def check_pattern(of: Branch, pattern: Branch, budget: PatternBudget, *, in_list
 
 
 def check_like(node: Branch) -> None:
-    """Allow LIKE patterns that need no trying: one % within, or one at each end."""
+    """Allow only LIKE patterns with one way to match: one % within, or one at each end."""
     pattern = node.children[1].text
     if pattern is None or len(pattern) > TEXT_MAX:
-        raise WrittenError(f"what follows LIKE is written out, with at most {TEXT_MAX} characters")
+        raise WrittenError(f"a LIKE pattern is written out, with at most {TEXT_MAX} characters")
     inner = pattern.removeprefix("%").removesuffix("%")
     if "%" in inner and pattern.count("%") > 1:
         raise WrittenError(
-            f"LIKE {pattern[:100]!r} can match in too many ways: one % within, or one at each end;"
-            " join several of these with AND"
+            f"LIKE {pattern[:100]!r} can match in too many ways: use one % within, or one at each"
+            " end, and join several such patterns with AND"
         )
 
 
 def chars_max(node: Branch) -> int | None:
-    """The most characters of the value, if the expression's text can say."""
+    """The most characters of the value, if the expression's text limits them."""
     if node.text is not None:
         return len(node.text)
     name = ".".join(node.names).lower() if node.kind == "UnresolvedFunction" else ""
@@ -90,7 +90,7 @@ def chars_max(node: Branch) -> int | None:
 def _text(name: str, node: Branch, nth: int) -> None:
     text = node.children[nth].text
     if text is None or len(text) > TEXT_MAX:
-        raise _wrong(name, nth, f"a text between quotes, of at most {TEXT_MAX} characters")
+        raise _wrong(name, nth, f"a text in quotes, of at most {TEXT_MAX} characters")
 
 
 def _needle(name: str, node: Branch, nth: int) -> None:
@@ -110,7 +110,7 @@ def _number_within(least: int, most: int, *, zero: bool = True) -> Check:
 
 
 def _index(name: str, node: Branch, nth: int) -> None:
-    # For a map it is the name of a member.
+    # For a map, the argument is the name of a member.
     if name == "element_at" and node.children[nth].text is not None:
         return
     _number_within(-_NUMBER_MAX, _NUMBER_MAX, zero=False)(name, node, nth)
@@ -131,11 +131,11 @@ def _type(name: str, node: Branch, nth: int) -> None:
     except ConfigError as error:
         raise WrittenError(f"{name}: {error.wrong}") from None
     if has_decimals(DataType.fromDDL(text)):
-        raise WrittenError(f"{name} makes no DECIMAL: read a STRING, and CAST that")
+        raise WrittenError(f"{name} cannot make a DECIMAL: read a STRING, and CAST that")
 
 
 def _wrong(name: str, nth: int, what: str) -> WrittenError:
-    return WrittenError(f"argument {nth + 1} of {name} is {what}")
+    return WrittenError(f"argument {nth + 1} of {name} must be {what}")
 
 
 # Patterns are checked together with their text (see `check_pattern`).

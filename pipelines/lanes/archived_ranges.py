@@ -1,8 +1,8 @@
 """Tracks where a lane's Kafka logs begin, and which earlier events archives hold. Pure.
 
 Events before the beginning of a log are read from an archive, piece by piece. A job's events of one
-Kafka partition come from one place only: from Kafka, or from one piece of an archive. So no job
-reads events that are not known to be there, nor those that are missing between two pieces.
+Kafka partition come from one place only: from Kafka, or from one piece of an archive. So a job
+reads only events that are known to exist, and never across a gap between two pieces.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ PIECES_MAX = 2
 class ArchivedRanges:
     """The earlier events of one lane."""
 
-    # Where the logs begin of which Kafka has deleted events that are still to be read.
+    # The starts of logs from which Kafka has deleted events that are still to be read.
     borders: dict[KafkaPartition, int] = field(default_factory=dict)
     _pieces: dict[KafkaPartition, Piece] = field(default_factory=dict)
 
@@ -31,13 +31,13 @@ class ArchivedRanges:
         self._pieces[where] = piece
 
     def look_again(self) -> None:
-        """Forget the known pieces, which did not come: they may be elsewhere, or gone."""
+        """Forget the known pieces, which could not be read: they may have moved, or be gone."""
         self._pieces.clear()
 
     def ready(self, counts: Position, ats: Position) -> dict[KafkaPartition, int]:
-        """For each count, how many offsets from there on lie in one place, where that is known.
+        """Cut each count to those of the next offsets that are in one known place.
 
-        A job takes the oldest pieces of archives, so that it goes through time as the stream did.
+        A job takes the oldest pieces of archives, so that events come in the order of their time.
         """
         counts = {where: self._upto(where, ats[where], count) for where, count in counts.items()}
         kept = [
@@ -62,17 +62,17 @@ class ArchivedRanges:
         return min(count, piece.end - at, self.borders[where] - at)
 
     def pieces(self, begins: Position) -> Mapping[KafkaPartition, Piece]:
-        """The pieces for those beginnings that Kafka no longer has."""
+        """The pieces to read where Kafka no longer has the events at these offsets."""
         return {
             where: self._pieces[where] for where, at in begins.items() if self._hides(where, at)
         }
 
     def unknown(self, ats: Position) -> Position:
-        """The beginnings whose events are still to be looked for."""
+        """Those of these offsets whose events are still to be looked up."""
         return {where: at for where, at in ats.items() if not self._upto(where, at, 1)}
 
     def left(self, ats: Position) -> int:
-        """How many offsets from these beginnings on Kafka no longer has."""
+        """How many offsets after these positions Kafka no longer has."""
         return sum(max(0, self.borders.get(where, 0) - at) for where, at in ats.items())
 
     def reached(self, where: KafkaPartition, at: int) -> None:

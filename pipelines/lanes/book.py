@@ -1,8 +1,8 @@
-"""Says which pipelines have something to do, and which of them share a job. Pure.
+"""Plans which pipelines work next, and which of them share a job. Pure.
 
 Healthy pipelines share a job, as a job costs more than the few events that most of them have
-at a time. A pipeline that is far behind, fails or is slow has its own jobs, and rejoins by itself:
-so a failing one holds up no other, and a large one only by its share of the processors.
+at a time. A pipeline that is far behind, fails or is slow has its own jobs, and rejoins by itself.
+So a failing one delays no other, and a large one takes only its share of the processors.
 """
 
 from collections import Counter
@@ -18,9 +18,9 @@ from pipelines.windows.frontier import MARGIN_MS
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
-# Events of each Kafka partition: a shared job spends a fraction of a second on one pipeline's.
+# The most events of each Kafka partition that a shared job takes: a fraction of a second's work.
 SHARED_EVENTS_MAX = 2_000
-# Each share has its own source and branch in the plan, which is made for each job.
+# The most shares of a job: each adds a source and a branch to the plan, which each job makes.
 SHARES_MAX = 8
 # One job is planned while another runs; pipelines that become ready meanwhile share the next.
 SHARED_JOBS_MAX = 2
@@ -41,9 +41,9 @@ class PipelineBook:
     sink_jobs_max: int = 4
     lanes: dict[str, PipelineLane] = field(default_factory=dict)
     ends: dict[KafkaPartition, int] = field(default_factory=dict)
-    # When `ends` were asked for, by the brokers' clock.
+    # When `ends` were fetched, by the brokers' clock.
     asked_ms: dict[KafkaPartition, int] = field(default_factory=dict)
-    # These pipelines start nothing until their tasks, which outlive a cut-off, are gone.
+    # Pipelines that start nothing until their tasks, which ignore cancellation, have ended.
     waiting: Collection[str] = frozenset()
     offenders: Offenders = field(default_factory=Offenders)
     # True after an executor has ended, until a job is done.
@@ -65,12 +65,12 @@ class PipelineBook:
         *,
         keeps: int = 0,
     ) -> None:
-        """Start a lane, or more of its Kafka partitions, where its positions are."""
+        """Start a lane, or more of its Kafka partitions, at these positions."""
         if lane_id not in self.lanes:
             self._lives += 1
             most = self.events_max if gathering is None else gathering.most
             lane = PipelineLane(lane_id, tenant, self._lives, most, gathering, keeps)
-            # Its turn comes after those of lanes that wait already.
+            # Its turn comes after the lanes that are already waiting.
             lane.last_s = self._planned_s
             self.lanes[lane_id] = lane
         lane = self.lanes[lane_id]
@@ -80,12 +80,12 @@ class PipelineBook:
         self.lanes.pop(lane_id, None)
 
     def is_ours(self, share: PipelineShare) -> bool:
-        """Say whether the share is still what its pipeline has under way here."""
+        """Say whether the share still belongs to a lane of this process."""
         lane = self.lanes.get(share.lane_id)
         return lane is not None and lane.life == share.life
 
     def see_ends(self, ends: Position, asked_ms: int = 0) -> list[tuple[str, KafkaPartition]]:
-        """Record where logs end; return lanes that are past an end, as Kafka has lost something."""
+        """Record where logs end; return lanes beyond an end, where Kafka has lost records."""
         self.ends |= ends
         self.asked_ms |= dict.fromkeys(ends, asked_ms)
         return [
@@ -115,7 +115,7 @@ class PipelineBook:
         return lane.earlier.ready(self.news(lane.id), lane.position)
 
     def until_ms(self, lane_id: str, ranges: Ranges) -> dict[KafkaPartition, int]:
-        """For logs that are read to their ends with these ranges: when the ends were asked for."""
+        """Return when the ends were fetched of those logs that these ranges read to their ends."""
         ats = {where: reach.at for where, reach in self.lanes[lane_id].reaches.items()}
         ats |= {where: end for where, (_, end) in ranges.items()}
         return {
@@ -131,7 +131,7 @@ class PipelineBook:
         return min(until_ms.values(), default=0) - MARGIN_MS if is_all else 0
 
     def closes_at(self, share: PipelineShare, at_ms: int | None) -> None:
-        """Set how far all must be read until there is something to write without an event."""
+        """Set up to when all must be read before the lane writes something without an event."""
         if self.is_ours(share):
             self.lanes[share.lane_id].closes_at_ms = at_ms
 
@@ -194,7 +194,7 @@ class PipelineBook:
             return True
         lane.news_since_s = min(lane.news_since_s, now_s)
         is_again = any(reach.until > reach.at for reach in lane.reaches.values())
-        # No more comes of an archive's events, so waiting gains nothing.
+        # An archive gets no more of these events, so waiting gains nothing.
         has_much = max(news.values()) >= lane.events_max or bool(lane.earlier.borders)
         return is_again or has_much or now_s - lane.news_since_s >= gathering.linger_s
 
@@ -205,7 +205,7 @@ class PipelineBook:
         return bool(is_apart) or most > SHARED_EVENTS_MAX
 
     def _alone(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
-        """The lanes that begin now: half of the places stay free of archive reads."""
+        """The lanes that start own jobs now; archive reads take at most half of the places."""
         room = max(1, self.own_jobs_max // 2) - self._archive_count
         begins: list[PipelineLane] = []
         for lane in self._in_turn([lane for lane in lanes if self._goes_alone(lane)]):
@@ -217,7 +217,7 @@ class PipelineBook:
         return begins[: self.own_jobs_max - self._own_count]
 
     def _elsewhere(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
-        """The lanes that begin now: lanes that have just failed take at most half of the places."""
+        """The lanes that start sink jobs now; failing lanes take at most half of the places."""
         failing = sum(lane.deaths > 0 for lane in self._under_way_elsewhere())
         begins: list[PipelineLane] = []
         for lane in self._in_turn(lanes):
@@ -260,7 +260,7 @@ class PipelineBook:
         return PipelineShare(lane.id, ranges, lane.life, repeats, read_ms, earlier=earlier)
 
     def _begun_elsewhere(self, lane: PipelineLane, now_s: float) -> PipelineShare:
-        """Repeat a range as it was if it may have been written: a sink knows it by its range."""
+        """Repeat a range exactly if it may have been written, as a sink identifies it by that."""
         lane.is_under_way, lane.last_s, lane.news_since_s = True, now_s, inf
         ranges, repeats = {}, {}
         news = self._ready(lane)
@@ -291,7 +291,7 @@ class PipelineBook:
         return [(self.lanes[share.lane_id], share) for share in job.shares if self.is_ours(share)]
 
     def done(self, job: PlannedJob, took_s: float, now_s: float, *, is_well: bool = True) -> None:
-        """Advance: all rows are stored. Not `is_well`: the job's one event ended an executor."""
+        """Advance, as all rows are stored; not `is_well`: the job's one event ended an executor."""
         self._rest_from(now_s, has_worked=is_well and not job.is_quick)
         for lane, share in self._still_ours(job):
             most, box_s = self.events_max, self.time_box_s
@@ -302,7 +302,7 @@ class PipelineBook:
                 lane.reaches[where] = Reach(end, max(end, lane.reaches[where].until))
                 lane.earlier.reached(where, end)
                 if is_well and end < (guilty_to := lane.guilty_to.get(where, end)):
-                    # An event that was given up for another reason has cut it further.
+                    # An event that was given up for another reason may have cut it further.
                     rest = (guilty_to - end) // _PARTS_OF_OFFENDERS
                     lane.cut_to[where] = max(lane.cut_to.get(where, 1), rest)
                     continue
@@ -325,7 +325,7 @@ class PipelineBook:
                 lane.events_max = min(most, 2 * lane.events_max)
 
     def _rest_from(self, now_s: float, *, has_worked: bool) -> None:
-        """Begin rests after a new executor's first job: no lane worked while it started."""
+        """Begin rests after a new executor's first job, as no lane worked while it started."""
         if not (self._is_cold and has_worked):
             return
         self._is_cold = False
@@ -335,11 +335,11 @@ class PipelineBook:
             lane.rests_s = 0.0
 
     def failed(self, job: PlannedJob) -> None:
-        """Try each pipeline of the job alone, with fewer events: one of them cannot go on."""
+        """Try each pipeline of the job alone, with fewer events: one of them cannot continue."""
         for lane, share in self._still_ours(job):
             lane.is_apart = True
             if job.is_of_one:
-                # How far a sink's other ranges have come is unknown: they stay as they are.
+                # The progress of a sink's other ranges is unknown: do not cut them.
                 parts = _PARTS_OF_OFFENDERS if lane.is_suspect else _PARTS
                 parts = 1 if share.is_fixed and len(share.ranges) > 1 else parts
                 for where, (begin, end) in share.ranges.items():
@@ -358,7 +358,7 @@ class PipelineBook:
             lane.suspect(now_s)
 
     def offended(self, job: PlannedJob, now_s: float) -> float:
-        """Let others go first, as it alone has ended an executor; return for how long it rests."""
+        """Let others go first, as this job has ended an executor; return how long it rests."""
         self._is_cold = True
         until_s = now_s
         for lane, share in self._still_ours(job):
@@ -378,7 +378,7 @@ class PipelineBook:
             lane.rest_for_its_job(now_s)
 
     def too_much(self, job: PlannedJob) -> None:
-        """Work on fewer events at once; none of them is at fault."""
+        """Process fewer events at once; none of them is at fault."""
         for lane, share in self._still_ours(job):
             most = max((end - begin for begin, end in share.ranges.values()), default=1)
             lane.is_apart, lane.events_max = True, max(1, most // 2)
@@ -393,6 +393,6 @@ class PipelineBook:
             lane.rest_until(now_s + wait_s)
             lane.deaths += 1
             lane.earlier.look_again()
-            # One of them alone may cause it.
+            # A single pipeline of the job may be the cause.
             lane.is_apart = True
         return wait_s

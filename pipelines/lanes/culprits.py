@@ -15,8 +15,8 @@ from shared.runtime.clock import now_ms
 
 log = structlog.get_logger()
 
-# The count restarts after this long without an ended executor. A pipeline that has got the name of
-# a removed one also starts at zero: the name stays its owner's for longer.
+# The count restarts after this long without an ended executor. A new pipeline with the name of a
+# removed one also starts at zero: its owner keeps the name for longer than this.
 _REMEMBERED_MS = 30 * DAY_MS
 
 EndedBy: TypeAlias = Mapping[str, EndedExecutors]
@@ -30,7 +30,7 @@ class Culprits:
     metrics: PipelineMetrics
 
     def blame(self, pipeline: Pipeline, why: str) -> None:
-        """Report that the pipeline has ended an executor, and no other can have."""
+        """Report that this pipeline, and no other, has ended an executor."""
         self.metrics.executor_ended(pipeline.tenant, pipeline.name)
         self.documents.ended_executor(pipeline.title, why, now_ms=now_ms())
         log.error("pipeline.ended_executor", tenant=pipeline.tenant, pipeline=pipeline.name)

@@ -9,7 +9,7 @@ class Gathering:
 
     # How long new events may wait for more.
     linger_s: float
-    # The number of events of one Kafka partition that do not wait.
+    # With this many events of one Kafka partition, they no longer wait.
     events_max: int
     # After a job that takes longer, the next has fewer events.
     time_box_s: float
@@ -24,5 +24,5 @@ class Gathering:
         return max(1, min(self.events_max, int(self.rate_per_s)))
 
     def rests_s(self, count: int) -> float:
-        """How long after the begin of a job with this many events the next one may begin."""
+        """The time from the start of a job with this many events to the start of the next."""
         return count / self.rate_per_s if self.rate_per_s else 0.0

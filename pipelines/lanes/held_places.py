@@ -1,7 +1,7 @@
-"""Keeps tasks that ignore a cut-off from taking all places of the executor.
+"""Keeps tasks that ignore cancellation from taking all places of the executor.
 
-Each holds a place, and most often a processor, for minutes or hours. Before they hold too much the
-executor is replaced, once the jobs under way have come to their end.
+Each occupies a place, and usually a processor, for minutes or hours. Before they hold too many
+places, the executor is replaced, once the jobs under way have ended.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from shared.runtime.spark.left_tasks import LeftTasks, left_tasks, replace_execu
 log = structlog.get_logger()
 
 _LOOK_S = 1.0
-# A task that reacts to a cut-off ends within that.
+# A task that reacts to cancellation ends within this time.
 _LISTENS_S = 5.0
-# No task goes on for longer, even if there are few.
+# No such task may run for longer, even if there are few.
 _HELD_S_MAX = 120.0
-# A try to replace the executor holds others back, so the next one waits for this long; and an
+# The wait before another attempt to replace the executor: each attempt holds others back, and an
 # executor takes some seconds to end.
 _AGAIN_S = 60.0
 
@@ -50,7 +50,7 @@ class HeldPlaces:
         return frozenset(each.pool for each in self.left)
 
     def see(self, found: Sequence[LeftTasks], now_s: float) -> bool:
-        """Enter the tasks that are left now; return whether they have changed."""
+        """Record the tasks that are left over now; return whether they have changed."""
         self._since_s = {each.stage: self._since_s.get(each.stage, now_s) for each in found}
         held = [each for each in found if now_s - self._since_s[each.stage] >= _LISTENS_S]
         before, self.left = self.left, held
@@ -71,7 +71,7 @@ class PlaceWatch:
     turns: ExecutorTurns
     documents: Documents
     metrics: PipelineMetrics
-    # False on a cluster: its operator sees to the executors there.
+    # False on a cluster, whose operator manages the executors.
     may_replace: bool
     _lost: int = 0
     _not_before_s: float = 0.0
@@ -83,7 +83,7 @@ class PlaceWatch:
             await asyncio.sleep(_LOOK_S)
             try:
                 await self.look(time.monotonic())
-            except Exception as error:  # noqa: BLE001 - Spark may be ending, or stand still
+            except Exception as error:  # noqa: BLE001 - Spark may be ending, or frozen
                 log.warning("executor.not_seen", error=repr(error)[:300])
 
     async def look(self, now_s: float) -> None:
@@ -121,7 +121,7 @@ class PlaceWatch:
             log.warning("executor.not_replaced", error=str(error))
             return
         log.warning("executor.replaced", held=self.places.count, by=self._by())
-        why = "its tasks went on after they were cut off, and held places of others"
+        why = "its tasks continued after they were cancelled, and held places of others"
         for pipeline in holders.values():
             Culprits(self.documents, self.metrics).blame(pipeline, why)
 

@@ -1,4 +1,4 @@
-"""Holds the state of one pipeline's way through its stream. Pure."""
+"""Holds the state of one pipeline's progress through its stream. Pure."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -8,61 +8,61 @@ from pipelines.lanes.gathering import Gathering
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
-# A pipeline that was at work when an executor ended rests for this many times as long as it ran, at
-# most this long: another executor starts, and others work. One that ran for a moment goes first.
+# A pipeline that was at work when an executor ended rests for this many times as long as it ran, up
+# to this maximum, while another executor starts and others work. Those that ran briefly go first.
 _RESTS_TIMES, _RESTS_S_MAX = 2.0, 20.0
 
 
 @dataclass(slots=True)
 class PipelineLane:
-    """A pipeline's way through its stream."""
+    """A pipeline's progress through its stream."""
 
     id: str
     tenant: str
-    # Tells a lane that left and came back from its former self, whose jobs must not speak for it.
+    # Distinguishes a lane that left and came back from its former self, whose jobs no longer count.
     life: int
-    # The most events of each Kafka partition in an own job, by how long the last one took.
+    # The most events of each Kafka partition in an own job, adapted to the last job's duration.
     events_max: int
-    # For a lane that writes to a sink: ranges that are not done yet are repeated as they were.
+    # For a lane that writes to a sink: ranges that are not done yet are repeated unchanged.
     gathering: Gathering | None = None
     # The most events of each Kafka partition in a job of a lane that keeps state; 0: it keeps none.
-    # It has jobs of its own, so that others' rows do not wait while its state is put together.
+    # It has jobs of its own, so that others' rows do not wait while its state is merged.
     keeps: int = 0
     reaches: dict[KafkaPartition, Reach] = field(default_factory=dict)
-    # True until it has shown that it is well: a failing new lane must hold up no other.
+    # True until the lane has shown that it works: a failing new lane must delay no other.
     is_apart: bool = True
-    # Its events that cannot be worked on: the range is cut until it is one event.
+    # The most events of a range in which some event fails: it is cut until it is one event.
     cut_to: dict[KafkaPartition, int] = field(default_factory=dict)
-    # It may have ended an executor, and has the next one to itself until it is well.
+    # The lane may have ended an executor, and runs alone until its jobs are well.
     is_suspect: bool = False
-    # How often it has ended one alone, less its good jobs since; and the ends of the ranges in
-    # which it did.
+    # How often it has ended one alone, minus its good jobs since; and the ends of the ranges in
+    # which it did so.
     offences: int = 0
     guilty_to: dict[KafkaPartition, int] = field(default_factory=dict)
     is_under_way: bool = False
     last_s: float = -inf
     went_on_s: float = -inf
     not_before_s: float = -inf
-    # How long it rests, as a suspect, once another executor has done its first job.
+    # How long the lane rests, as a suspect, once another executor has done its first job.
     rests_s: float = 0.0
-    # Since when there are events that a sink has not got.
+    # Since when there have been events that the sink has not received.
     news_since_s: float = inf
     deaths: int = 0
-    # How far all must be read until it has something to write without an event.
+    # Up to when all must be read before the lane writes something without an event.
     closes_at_ms: int | None = None
-    # How far it may read: as far as the pipeline that it is to replace.
+    # How far the lane may read: as far as the pipeline that it is to replace.
     limits: Position | None = None
     # The events to read that Kafka no longer has.
     earlier: ArchivedRanges = field(default_factory=ArchivedRanges)
 
     def suspect(self, now_s: float) -> None:
-        """Suspect it of ending an executor while at work: others go on before it does so alone."""
+        """Suspect the lane of ending an executor: others continue first, then it runs alone."""
         self.is_apart = self.is_suspect = True
         rests_s = min(_RESTS_TIMES * (now_s - self.last_s), _RESTS_S_MAX)
         self.rest_after_end(now_s, now_s + rests_s)
 
     def rest_after_end(self, now_s: float, until_s: float) -> None:
-        """Rest until then, and for as long again once another executor works."""
+        """Rest until then, and again for as long once another executor works."""
         self.rests_s = max(0.0, until_s - now_s)
         self.rest_until(until_s)
 
@@ -78,7 +78,7 @@ class PipelineLane:
         return {where: reach.at for where, reach in self.reaches.items()}
 
     def trust(self) -> None:
-        """Suspect it less after a job that ended no executor, once all guilty ranges are done."""
+        """Suspect the lane less after a job that ended no executor; first finish guilty ranges."""
         if not self.guilty_to:
             self.offences = max(0, self.offences - 1)
             self.is_suspect = self.offences > 0

@@ -27,7 +27,7 @@ class Offenders:
         return self.rests_until_s(tenant)
 
     def rests_until_s(self, tenant: str) -> float:
-        """The time until which the tenant's suspects rest; the past if it has ended none."""
+        """The time until which the tenant's suspects rest; in the past if it has ended none."""
         if not (ends := self._ends.get(tenant)):
             return -inf
         last_s, _ = ends[-1]

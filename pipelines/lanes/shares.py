@@ -1,4 +1,4 @@
-"""Describes what a job does, and for which pipelines. Pure."""
+"""Describes the work of a job, and the pipelines that it is for. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ class PipelineShare:
     lane_id: str
     ranges: Ranges
     life: int = 0
-    # The offsets up to which this may have been done before.
+    # The offsets up to which the work may be a repeat.
     repeats: Position = field(default_factory=dict)
-    # For logs that end with this share: when the brokers were asked for their ends.
+    # For logs that this share reads to their ends: when those ends were fetched.
     read_until_ms: Position = field(default_factory=dict)
     # True for a sink: it may have written exactly this range and nothing beyond.
     is_fixed: bool = False
@@ -24,7 +24,7 @@ class PipelineShare:
     earlier: Mapping[KafkaPartition, Piece] = field(default_factory=dict)
 
     def until(self, where: KafkaPartition) -> int:
-        """The offset up to which something may have been written once this has begun."""
+        """The offset up to which rows may have been written once the job has begun."""
         _, end = self.ranges[where]
         return end if self.is_fixed else max(end, self.repeats.get(where, 0))
 
@@ -34,7 +34,7 @@ class PipelineShare:
 
     @property
     def is_archived(self) -> bool:
-        """Whether some of it comes from an archive."""
+        """Whether some of its events come from an archive."""
         return bool(self.earlier)
 
     @property
@@ -43,7 +43,7 @@ class PipelineShare:
 
     @property
     def is_one_event(self) -> bool:
-        """Whether it is one event: nothing smaller can be worked on."""
+        """Whether the share is a single event, which cannot be cut further."""
         return self.count == 1
 
 

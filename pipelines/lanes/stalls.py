@@ -1,4 +1,4 @@
-"""Shows how long each pipeline has had something to do without any progress."""
+"""Shows how long each pipeline has had work without any progress."""
 
 import time
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class Stalls:
     metrics: PipelineMetrics
     stalled_after_s: float
     _show_s: float = 0.0
-    # Since when each lane has news and does not go on.
+    # Since when each lane has had unread events without any progress.
     _behind_s: dict[str, float] = field(default_factory=dict)
 
     def gone(self, lane_id: str) -> None:

@@ -9,11 +9,11 @@ _HELD_BACK_S = 10.0
 
 
 class NotAloneError(Exception):
-    """Other jobs were at work all the time; it is tried again later."""
+    """Other jobs did not end in time; the caller may try again later."""
 
 
 class ExecutorTurns:
-    """Turns of one process's jobs; between two that run alone, all others get one."""
+    """The turns of one process's jobs; between two jobs that run alone, all others get a turn."""
 
     def __init__(self) -> None:
         self._at_work = 0
@@ -57,7 +57,7 @@ class ExecutorTurns:
             async with asyncio.timeout(_HELD_BACK_S):
                 await self._none_is_at_work.wait()
         except TimeoutError:
-            raise NotAloneError("other jobs do not end, and it has to run alone") from None
+            raise NotAloneError("other jobs did not end, and this one must run alone") from None
 
     def _let_others_go_on(self) -> None:
         self._is_one_alone = False

@@ -1,7 +1,7 @@
-"""Has Spark tasks read records from archives that Kafka no longer has, like its Kafka source.
+"""Has Spark tasks read from archives the records that Kafka no longer has.
 
-One task reads each Kafka partition, object by object, in order. So rows are as they would be if
-Kafka still had them: at their offsets, with their times (ADR 0091).
+One task reads each Kafka partition, object by object, in order. So the rows are the same as if
+Kafka still had the records: with their offsets and times (ADR 0091).
 """
 
 import time
@@ -27,7 +27,7 @@ _RECORDS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
     " headers array<struct<key: string, value: binary>>, away string"
 )
-# The name under which a job observes whether an archive has given what it has.
+# The name under which a job observes that an archive did not return its events.
 AWAY = "away"
 _ROWS_MAX = 10_000
 # Objects that are fetched at once: each fetch mostly waits for the store.
@@ -37,7 +37,7 @@ Part = tuple[KafkaPartition, tuple[int, int], Piece]
 
 
 class ArchiveAwayError(Exception):
-    """An archive does not give what it has; the text is for people, without secrets."""
+    """An archive did not return its events; the text is for people, without secrets."""
 
 
 def records_in_archives(
@@ -46,7 +46,7 @@ def records_in_archives(
     """Return records with the columns of Spark's Kafka source that a plan takes.
 
     A task does not raise when an archive is away: Spark would retry it four times, and not report
-    what it has written meanwhile. The failure is observed as `AWAY`.
+    the rows already written. The failure is observed as `AWAY`.
     """
     parts = [(where, ranges[where], piece) for where, piece in sorted(pieces.items())]
     numbers = spark.range(0, len(parts), 1, len(parts))
@@ -77,7 +77,7 @@ def kept_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Fetch all objects before the first row, then unpack one at a time.
 
-    Raise ArchiveAwayError if one does not come.
+    Raise ArchiveAwayError if one cannot be fetched.
     """
     begin, end = span
     wanted = [

@@ -1,6 +1,6 @@
 """Finds out whether an event made a job fail. Pure.
 
-Faults of Kafka or the cluster are retried as they were; they say nothing of events.
+After a fault of Kafka or the cluster, the job is retried unchanged, and no event is blamed.
 """
 
 import re
@@ -34,9 +34,9 @@ def check_executor(says: str) -> None:
     if fault_of_a_function(says) is not None:
         return
     if _ENDED.search(says):
-        raise ExecutorEndedError("the process that works on its events has ended")
+        raise ExecutorEndedError("the process that handles its events has ended")
     if _NO_MEMORY.search(says):
-        raise ExecutorEndedError("the process that works on its events has no memory left")
+        raise ExecutorEndedError("the process that handles its events has no memory left")
 
 
 def fault_of_an_event(says: str) -> str | None:
@@ -50,5 +50,5 @@ def fault_of_an_event(says: str) -> str | None:
 
 
 def is_fault_of_others(says: str) -> bool:
-    """Whether Kafka, Spark or the machine failed: then the error says nothing of the work."""
+    """Whether Kafka, Spark or the machine failed: then the work is not at fault."""
     return fault_of_a_function(says) is None and _OF_OTHERS.search(says) is not None

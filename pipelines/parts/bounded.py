@@ -7,17 +7,17 @@ from threading import Event, Thread
 
 from pyspark import SparkContext
 
-# Jobs that begin after the others have been cut off are cut off as well.
+# How soon jobs that begin after the cancellation are cancelled as well.
 _AGAIN_S = 1.0
 
 
 class TookTooLongError(Exception):
-    """Spark work was cut off at its time limit; it may never have ended."""
+    """Spark work was cancelled at its time limit; it might never have ended."""
 
 
 @contextmanager
 def bounded(context: SparkContext, pool: str, seconds_max: float) -> Iterator[None]:
-    """Run this thread's Spark jobs in a pool, and cut them off after `seconds_max`."""
+    """Run this thread's Spark jobs in a pool, and cancel them after `seconds_max`."""
     context.setLocalProperty("spark.scheduler.pool", pool)
     tag, is_over, is_late = f"hifi-{uuid.uuid4()}", Event(), Event()
 

@@ -55,7 +55,7 @@ def time_ms(raw: Column) -> Column:
     """The time, as `open_stream_record` reads it: the record's own where a header has none."""
     text = raw.cast("string")
     number = text.cast("bigint")
-    # Plain numbers are as we write them; others are checked with the pattern.
+    # We write plain numbers; anything else is checked with the pattern.
     is_plain = (number.cast("string") == text) & (F.length(text) <= _DIGITS_MAX)
     written = F.when(is_plain | text.rlike(_TIME_PATTERN), number)
     return F.coalesce(written, F.unix_millis(F.col("timestamp")))

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-# Allows more digits than a decimal has, and exponents that move any of them out of it.
+# Allows more digits than a decimal has, and exponents that shift all of them out of its range.
 NUMBER = (
     r"^[\x00-\x20]*[+-]?([0-9]{1,100}([.][0-9]{0,100})?|[.][0-9]{1,100})([eE][+-]?[0-9]{1,3})?"
     r"[\x00-\x20]*$"
@@ -56,9 +56,9 @@ def takes_hours(text: Column, members: StructType) -> Column:
     """Whether a decimal of these members, in an event or a row, would take hours to read."""
     if not has_decimals(members):
         return F.lit(False)
-    # Few texts have anything of the kind; only those are looked at more closely.
+    # Few texts may have such a number; only those are checked further.
     is_odd = text.rlike(_MAY_BE_LONG)
-    # Spark makes a DOUBLE of a number that is to be a text.
+    # Read as a text, a number becomes a DOUBLE in Spark.
     is_long = bare(text).rlike(_LONG_EXPONENT) | _is_no_number(
         F.from_json(text, as_texts(members)), members
     )
@@ -71,7 +71,7 @@ def bare(text: Column) -> Column:
 
 
 def _is_no_number(read: Column, kind: DataType) -> Column:
-    """Whether the value of a decimal member is no number, or is too long to be one."""
+    """Whether the value of a decimal member is not a number, or is too long for one."""
     match kind:
         case DecimalType():
             wrong = ~read.rlike(NUMBER)

@@ -1,4 +1,4 @@
-"""Adds rows of tables to events, and says which events can be a row."""
+"""Adds rows of tables to events, and tells which events can become rows."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -14,7 +14,7 @@ from shared.runtime.spark.session import arrow_column
 
 # The reason of a dead letter.
 NO_ROW = "no_row"
-# The header with the table of a look-up, and how far that was known: TABLE@OFFSET.
+# The header with the table of a look-up, and the offset up to which it was known: TABLE@OFFSET.
 TABLE = "hifi-table"
 # Members of a row that do not fit their types are null.
 _READING_ROWS = {
@@ -25,7 +25,7 @@ _READING_ROWS = {
 
 
 def enriched(rows: DataFrame, asked: LookedUp, look_up: LookUp) -> DataFrame:
-    """Add a table's row for the event, as the table is when the event is worked on."""
+    """Add a table's row for the event, as the table is when the event is processed."""
     key = alive(expression(asked.key).cast("string"))
     look = arrow_column(look_up, FOUND)
     rows = rows.withColumn(f"{OURS}found", look(key, ours("partition")))

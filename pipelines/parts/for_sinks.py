@@ -1,4 +1,4 @@
-"""Adds the columns that only sinks get: when Kafka got an event, its id, and how it came."""
+"""Adds the columns that only sinks get: an event's time in Kafka, its id, and its original form."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -6,7 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pipelines.parts.columns import ours
 from shared.config.pipeline import Pipeline
 
-# These follow the columns of ROWS. The origin is there if steps have rewritten the event.
+# These follow the columns of ROWS. The origin is set only if steps have rewritten the event.
 SINK_COLUMNS = (
     "time_ms bigint, event_id string, origin struct<key: binary, value: binary,"
     " headers: array<struct<key: string, value: binary>>>"
@@ -25,7 +25,7 @@ def for_a_sink(pipeline: Pipeline, nth: Column) -> list[Column]:
 
 
 def made_id(pipeline: Pipeline, nth: Column) -> Column:
-    """The id that `derived_id` gives."""
+    """The same id as `derived_id` returns."""
     made_by = F.lit(f"{pipeline.name}/{pipeline.generation}")
     place = (ours("topic"), ours("partition"), ours("offset"))
     return F.sha2(F.concat_ws("/", made_by, *place, nth), 256)

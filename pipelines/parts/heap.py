@@ -1,7 +1,7 @@
 """Estimates values' size in memory, and skips reading events that would take too much of it.
 
-Memory is made of objects, not of bytes: `{}` in a list of structs with 490 members has two bytes,
-and becomes six thousand.
+Objects take more memory than their JSON: `{}` in a list of structs with 490 members has two bytes,
+and takes six thousand in memory.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def of_struct(members: int) -> float:
 
 
 class Density(NamedTuple):
-    """The most that values of a type take, for each byte of their JSON."""
+    """The most memory and elements that values of a type have, for each byte of their JSON."""
 
     memory: float
     # The number of elements in all of their lists.
@@ -48,12 +48,12 @@ class Density(NamedTuple):
 
 @dataclass(frozen=True)
 class TypeOf:
-    """The type of a value, and the fewest bytes it can be made of."""
+    """The type of a value, and how densely its JSON can be packed."""
 
     kind: DataType
     # The most opening brackets `{` for each byte.
     brackets: float = 1 / _LEAST
-    # Read from JSON; the result of an expression may have an element for each byte.
+    # Whether it is read from JSON; an expression's result may have an element for each byte.
     is_read: bool = True
 
     @cached_property
@@ -82,7 +82,7 @@ class TypeOf:
 
     @property
     def element(self) -> "TypeOf":
-        """The type of one of its elements; its own if it has none."""
+        """The type of its elements; the type itself if it has none."""
         match self.kind:
             case ArrayType():
                 return self._with(self.kind.elementType)
@@ -124,7 +124,7 @@ def _takes_too_much(text: Column, members: StructType) -> Column:
     most = int(brackets_max(members))
     if most >= EVENT_BYTES_MAX / _LEAST:
         return F.lit(False)
-    # Few events are that long; only those are counted.
+    # Few events are that long; only in those are brackets counted.
     is_long = F.octet_length(text) > most * _LEAST
     is_too_much = is_long & (_count(text) > most) & (_count(bare(text)) > most)
     return F.coalesce(is_too_much, F.lit(False))

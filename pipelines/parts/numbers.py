@@ -14,20 +14,20 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.parts.decimals import NUMBER
 
-# All other expressions have nothing that may not fit, and are left as they are.
+# Expressions without any of these have no number that may not fit, and are left unchanged.
 _MAY_NOT_FIT = re.compile(
     r"[-+*]|div|dec|numeric|int|byte|short|long|ceil|floor|abs|negative|round", re.IGNORECASE
 )
 _IT = "hifi:it"
 _OVERFLOWS = frozenset({"Add", "Subtract", "Multiply"})
-# Whole types by the class of the type, and by the function that does the same.
+# Whole types, by the class of the type, and by the function that converts to it.
 _WHOLE = {name: name.upper() for name in ("tinyint", "smallint", "int", "bigint")} | {
     "ByteType": "TINYINT",
     "ShortType": "SMALLINT",
     "IntegerType": "INT",
     "LongType": "BIGINT",
 }
-# Spark's own cast reads a text without its fraction, and gives null if it is no whole number.
+# Spark's own cast of a text drops its fraction, and returns null if the number does not fit.
 _CAST_WHOLE = (
     f"CASE WHEN typeof(`{_IT}`) = 'string' THEN CAST(`{_IT}` AS KIND)"
     f" ELSE TRY_CAST(`{_IT}` AS KIND) END"
@@ -46,11 +46,11 @@ _ROUND = frozenset({"ceil", "ceiling", "floor"})
 
 
 def expression(text: str) -> Column:
-    """Return a user's expression, in which no number becomes another."""
+    """Return a user's expression, in which no number wraps into another."""
     return _fitting(SparkSession.active(), text) if _MAY_NOT_FIT.search(text) else F.expr(text)
 
 
-# Some jobs need a new plan, which has the same expressions: one that may write events again.
+# Cached, as some jobs make a new plan of the same expressions: those that may repeat events.
 @lru_cache(maxsize=1_000)
 def _fitting(session: SparkSession, text: str) -> Column:
     return _fitting_of(session).read(text)
@@ -63,7 +63,7 @@ class _Fitting:
         spark: Any = session
         jvm = spark._jvm  # noqa: SLF001 - nothing else reaches it
         self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - the same
-        # Each access to a name asks the JVM, which takes longer than the calls themselves.
+        # Keep these: each look-up of a name asks the JVM, which takes longer than the calls.
         self._new_list = jvm.java.util.ArrayList
         self._column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
         self._as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala
@@ -112,7 +112,7 @@ class _Fitting:
         return node.copy(node.left(), node.right(), how)
 
     def _put_in(self, template: str, node: Any) -> Any:
-        """Return the template, with the first child of the node in its places."""
+        """Return the template, with its name replaced by the first child of the node."""
         child = node.children().apply(0)
 
         def put(each: Any) -> Any:
@@ -137,7 +137,7 @@ _fitting_of = lru_cache(maxsize=1)(_Fitting)
 
 
 def _kind(node: Any) -> str:
-    # A Scala object has a sign behind its name.
+    # The class name of a Scala object ends in a dollar sign.
     return str(node.getClass().getSimpleName()).removesuffix("$")
 
 

@@ -1,7 +1,7 @@
 """Lets tasks that are late anyway yield their processor to others.
 
-Where processors are short, a task rests ten times as long as it had to wait for one, and at most
-ten times as long as it had one (ADR 0086, 0097).
+Where processors are scarce, a task rests ten times as long as it waited for one, and at most ten
+times as long as it ran on one (ADR 0086, 0097).
 """
 
 from shared.runtime.spark.processor_time import processor_time
@@ -10,7 +10,7 @@ _REST = 10
 
 
 class StandingBack:
-    """Decides the rests of the thread in which it was made."""
+    """Computes the rests of the thread in which it was made."""
 
     def __init__(self) -> None:
         self._before = processor_time()

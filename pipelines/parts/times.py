@@ -1,4 +1,4 @@
-"""Writes times with all their digits: Spark's JSON cuts a second after three."""
+"""Writes times with all their digits: Spark's JSON keeps only three digits of a second."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -15,7 +15,7 @@ _TO_SECONDS = "yyyy-MM-dd'T'HH:mm:ss"
 
 
 def with_all_digits(value: Column, kind: DataType) -> Column:
-    """Prepare a value for writing: turn its times into texts, with microseconds if need be."""
+    """Prepare a value for writing: turn its times into texts, with microseconds if needed."""
     if not _has_times(kind):
         return value
     match kind:

@@ -14,7 +14,7 @@ DEAD = "dead"
 # the row of its key.
 GONE = "gone"
 LATE = "late"
-# Outcomes whose rows go nowhere; rows of late events are written only if a document asks for them.
+# Outcomes whose rows are not written, except those of late events if a document asks for them.
 NOT_PASSED = (FILTERED, LATE)
 
 
@@ -33,7 +33,7 @@ def whole_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of one event that count, numbered: one that is dead, or those that passed."""
+    """The rows of one event to keep, numbered: a dead one, else all passed, else a filtered one."""
     passed: list[dict[str, Any]] = []
     filtered: list[dict[str, Any]] = []
     for row in rows:

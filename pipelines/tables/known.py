@@ -1,4 +1,4 @@
-"""Tracks the tables that pipelines name: whether they are ready, and who follows them."""
+"""Tracks whether the tables that pipelines name are ready, and keeps them followed."""
 
 from pipelines.settings import PipelinesSettings
 from pipelines.tables.look_ups import NO_TABLES, CopyRows, Tables
@@ -23,7 +23,7 @@ class KnownTables:
     def of(self, pipeline: Pipeline, configuration: Configuration) -> Tables | None:
         """Return a plan's tables; None while one is missing, or has no copy here.
 
-        The pipeline does not start before: a job that waits for a table would hold up all in it.
+        The pipeline does not start until then: a job that waits for a table delays all in it.
         """
         if not pipeline.tables:
             return NO_TABLES

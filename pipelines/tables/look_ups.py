@@ -1,7 +1,7 @@
 """Looks up rows of tables for events, a batch of events at a time, in this machine's copy.
 
-Nothing is asked for over a network, so no event waits for the table's source. A key that many
-events of a batch have is looked up once. All of a batch see the table as of one moment.
+No look-up uses the network, so no event waits for the table's source. A key that many events of a
+batch have is looked up once. All events of a batch see the table as of one moment.
 """
 
 import os
@@ -35,7 +35,7 @@ class TableNotReadyError(Exception):
 
 
 class LookUp(Protocol):
-    """Returns a FOUND value for each key, in any process that Spark brings it to."""
+    """Returns a FOUND value for each key, in whichever process Spark runs it."""
 
     def __call__(self, keys: _Column, partitions: _Column) -> _Column: ...
 
@@ -74,7 +74,7 @@ class CopyRows:
     def _values(self, keys: list[bytes]) -> tuple[list[bytes | None], Extent]:
         kept_ms = self.table.retention_ms
         since_ms = 0 if kept_ms is None else now_ms() - kept_ms
-        # No row has a key of another length, so a dummy stands for it.
+        # No row has a key of another length: look up a dummy instead.
         asked = [key if 0 < len(key) <= ROW_KEY_BYTES_MAX else b"\0" for key in keys]
         copies = _copies(self.folder)
         until_s = time.monotonic() + (_READY_WITHIN_S if self.bootstrap_servers else 0)
@@ -94,9 +94,9 @@ class CopyRows:
 
 @dataclass(frozen=True, slots=True)
 class GivenRows:
-    """Looks up in the rows that a document's tests give: each test has its own table."""
+    """Looks rows up among those of a document's tests: each test has its own table."""
 
-    # Tables by the partition that the events of a test have; -1: for all.
+    # Tables by the partition of a test's events; -1: for all.
     tables: Mapping[int, Mapping[str, str]]
 
     def __call__(self, keys: _Column, partitions: _Column) -> _Column:
@@ -111,7 +111,7 @@ class GivenRows:
 
 @cache
 def _copies(folder: str) -> TableCopies:
-    """The copies that this process has open: none may open a file twice."""
+    """The copies that this process has open: no process may open a file twice."""
     return TableCopies(Path(folder))
 
 

@@ -1,1 +1,1 @@
-"""Keeps the state of events that were read before: windows that are open, and keys seen."""
+"""Keeps the state of events that were read before: open windows, and known keys."""

@@ -1,8 +1,8 @@
-"""Merges values that were computed of some events with those of others. Pure.
+"""Merges aggregates of some events with those of others. Pure.
 
-Spark computes a part of each aggregate from the events of a job; parts of the same window are put
-together here, in any order and in any number, and become the value that is written. All parts can
-be written as JSON. A value of the events is kept as its JSON text, so that nothing of it is lost.
+Spark computes a part of each aggregate from the events of a job; parts of the same window are
+merged here, in any order and number, into the value that is written. All parts can be written as
+JSON. A value of an event is kept as its JSON text, so that no digit of it is lost.
 """
 
 import base64
@@ -23,13 +23,13 @@ Part: TypeAlias = Any
 SET_MAX, SET_BYTES_MAX = 1_000, 32_768
 # Limits of `top`: the values that are kept, as they may still be among the first.
 TOP_KEPT, TOP_MAX, TOP_BYTES = 1_000, 100, 65_536
-# Registers of six bits of a hash: different values are counted to within 3 %.
+# Registers of six bits, chosen by a hash: distinct values are counted to within 3 %.
 _REGISTERS_BITS = 10
 REGISTERS = 1 << _REGISTERS_BITS
 RANKS = 64
-# Up to this many registers are listed one by one; more take less room all together.
+# Up to this many registers are listed singly; more take less room as a whole array.
 _SPARSE_MAX = 256
-# Up to a tenth of the registers may be unknown: the rest still suffices (Flajolet and others).
+# The correction factor of HyperLogLog (Flajolet and others).
 _ALPHA = 0.7213 / (1 + 1.079 / REGISTERS)
 # Enough digits for a sum of a stream's longest numbers, however long it runs.
 _EXACT = Context(prec=76)
@@ -55,7 +55,7 @@ def merged(name: str, one: Part, other: Part) -> Part:
 
 
 def _sum(one: Part, other: Part) -> Part:
-    """Add exact numbers, which are texts; or others, which a step may have made of them."""
+    """Add exact numbers, which are texts; or floats, if a changed step has mixed both."""
     if isinstance(one, str) and isinstance(other, str):
         return format(_EXACT.add(Decimal(one), Decimal(other)), "f")
     return float(one) + float(other)
@@ -102,7 +102,7 @@ def _top(one: Part, other: Part) -> Part:
 
 
 def most_of(counts: Mapping[str, int], *, is_cut: bool = False) -> Part:
-    """Keep the values seen most; the rest can no longer win, unless they come very often."""
+    """Keep the most frequent values; the others can win only if they become very frequent."""
     sizes = {text: len(text.encode(errors="surrogatepass")) for text in counts}
     if len(counts) <= 2 * TOP_KEPT and sum(sizes.values()) <= 2 * TOP_BYTES:
         return {"v": dict(counts), "cut": is_cut}
@@ -159,7 +159,7 @@ def _distinct(one: Part, other: Part) -> Part:
 
 
 def packed(seen: set[int]) -> Part:
-    """Pack register times RANKS and rank of each value's hash into as little room as possible."""
+    """Pack the hashes, each as register * RANKS + rank, into as little room as possible."""
     if len(seen) <= _SPARSE_MAX:
         return sorted(seen)
     return base64.b64encode(_registers(seen)).decode()

@@ -7,26 +7,26 @@ from typing import Any, NamedTuple, TypeAlias
 
 from shared.event.record import KafkaPartition, Position
 
-# The record that says which step the state is of, and how far the broker's time had been read.
+# The record with the shape of the state's step, and the broker's time up to which it was read.
 HEAD = b"head"
 # The record with the position that the state belongs to: the group's own may be lost.
 POSITION = b"position"
-# The value while a pipeline is being built beside another: it writes nothing to streams.
+# `quiet_ms` while a pipeline is being built beside another: it writes nothing to streams.
 ALL_QUIET_MS = 2**62
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 
 
 class TooMuchKeptError(Exception):
-    """There is no room for the state that these events would have kept."""
+    """There is no room for the state of these events."""
 
 
 class TooManyChangedError(Exception):
-    """Fewer events have to be worked on at once."""
+    """These events change too much at once: the next job must have fewer."""
 
 
 class WindowRow(NamedTuple):
-    """The row that is written of a window."""
+    """The row that is written for a window."""
 
     group: str
     start_ms: int
@@ -49,7 +49,7 @@ class KeptChange:
     gone: frozenset[Any] = frozenset()
     # Whether more windows are over than were written.
     has_more: bool = False
-    # The events that have come before, by Kafka partition and offset.
+    # The events that are repeats, by Kafka partition and offset.
     repeats: frozenset[tuple[int, int]] = frozenset()
 
 
@@ -59,7 +59,7 @@ class Head:
 
     shape: str = ""
     frontier_ms: int = 0
-    # No stream gets windows that are over by then: the predecessor has written them.
+    # No stream gets windows that had ended by then: the predecessor has written them.
     quiet_ms: int = 0
     # The generation of the predecessor, if there was one.
     before: int = 0

@@ -1,9 +1,9 @@
 """Tracks the broker's time up to which all Kafka partitions have been read. Pure.
 
-Event times cannot say it: one wild clock would close everybody's windows. A record has the time at
-which its broker stored it, and those of a Kafka partition only grow. Where a log was read to its
-end, that is when the end was asked for; where it could not be asked, the time stands still, so no
-window closes that may still get events.
+Event times cannot tell: one wild clock would close everybody's windows. Each record has the time at
+which its broker stored it; within a Kafka partition these times only grow. For a log that was read
+to its end, the time is that of the request for the end. Without an answer to that, the time stands
+still, so no window closes that may still get events.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ from shared.event.record import KafkaPartition
 
 # The clocks of several brokers differ.
 MARGIN_MS = 1_000
-# A broker that answers late seems to be behind; a clock that was put back is behind.
+# Within this time, an earlier clock is taken for a late answer; later, for a clock set back.
 _HEARD_S = 60.0
 
 
@@ -37,17 +37,17 @@ class Frontier:
 class BrokerClock:
     """The brokers' time, or a little earlier, from when they stored our writes."""
 
-    # How far the brokers' clock is ahead of ours, and when that was heard.
+    # How far the brokers' clock is ahead of ours, and when we measured that.
     _ahead_ms: float | None = None
     _heard_s: float = 0.0
 
     def heard(self, stored_ms: int, now_s: float) -> None:
-        """Note when a record was stored, and when we heard of it, by a clock that only grows."""
+        """Note when a record was stored, and when we got that answer, by a monotonic clock."""
         ahead_ms = stored_ms - 1000 * now_s
         is_old = now_s - self._heard_s > _HEARD_S
         if self._ahead_ms is None or ahead_ms >= self._ahead_ms or is_old:
             self._ahead_ms, self._heard_s = ahead_ms, now_s
 
     def now_ms(self, now_s: float) -> int:
-        """The brokers' time now; 0 if nothing was heard of them yet."""
+        """The brokers' time now; 0 if they have not answered yet."""
         return 0 if self._ahead_ms is None else int(self._ahead_ms + 1000 * now_s)

@@ -1,6 +1,6 @@
-"""Finds the pipeline that has left a topic behind which nobody needs any more. Pure.
+"""Finds topics that pipelines have left behind and that nobody needs any more. Pure.
 
-A topic counts as gone only if the configuration says so: an unknown one may be newer than that.
+A topic is left over only if the configuration says so: an unknown one may be newer than that.
 """
 
 from collections.abc import Callable, Collection
@@ -23,7 +23,7 @@ def with_leftovers(configuration: Configuration) -> set[str]:
 def left_over(
     topic: str, configuration: Configuration, names: Collection[str], is_live: IsLive
 ) -> str | None:
-    """Return the pipeline of a topic, if it is one of these and has no use for the topic."""
+    """Return the pipeline of a topic, if it is one of these and no longer needs the topic."""
     if topic.startswith(KEPT_PREFIX):
         name, generation = name_and_generation(topic.removeprefix(KEPT_PREFIX))
         is_left = name in names and _is_kept_in_vain(configuration, name, generation, is_live)

@@ -1,7 +1,7 @@
 """Keeps the open windows of a pipeline, and computes how a job's events change them. Pure.
 
-The state is exactly what its stored records say, so any reader of them can go on from there. A
-change is worked out first and counts once it is stored, with its rows.
+The state is exactly that of its stored records, so any reader of those can continue from them. A
+change is computed first, and is applied once it is stored with its rows.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ CLOSED_MAX = 5_000
 CHANGED_MAX, CHANGED_BYTES_MAX = 5_000, 16 * 1_048_576
 # The largest state of one window, as a record in Kafka.
 WINDOW_BYTES_MAX = 524_288
-# The memory that one window costs besides its bytes.
+# The memory that one window takes besides its bytes.
 _COSTS = 450
 # The longest name of a group; a longer one is cut, and a hash added.
 _GROUP_CHARS_MAX = 300
@@ -56,13 +56,13 @@ Key: TypeAlias = tuple[int, str]
 
 
 class Partial(NamedTuple):
-    """The values that Spark has computed of the events of one window."""
+    """The values that Spark has computed from the events of one window."""
 
     start_ms: int
     end_ms: int
     # The values that the window is grouped by, as a JSON object.
     by: str
-    # The time of its newest event, and when the last of them was accepted.
+    # The time of its newest event, and the time of the last acceptance.
     last_ms: int
     accepted_ms: int
     parts: Sequence[Part]
@@ -111,11 +111,11 @@ class OpenWindows:
 
     @property
     def closes_at_ms(self) -> int | None:
-        """How far all must have been read for the next window to be over."""
+        """The time up to which all must be read for the next window to end."""
         return self._ends[0][0] + self.of.late_ms if self._ends else None
 
     def read(self, key: bytes, value: bytes | None) -> None:
-        """Take in one more record, as it was stored."""
+        """Apply one more stored record."""
         if key == HEAD:
             self.head = head_of(value)
             return
@@ -134,9 +134,9 @@ class OpenWindows:
         row_bytes_max: int = WINDOW_BYTES_MAX,
         fold: Fold | None = None,
     ) -> KeptChange:
-        """Return what these events change, when all are read up to `frontier_ms` (broker's clock).
+        """Return the change by these events, once all are read to `frontier_ms` (broker's clock).
 
-        `fold` brings together what reducers have made of events, where there are any.
+        `fold` merges the states of reducers, if there are any.
         """
         frontier_ms = max(frontier_ms, self.head.frontier_ms)
         changed: dict[Key, OpenWindow] = {}
@@ -148,11 +148,13 @@ class OpenWindows:
         self._fold(changed, fold)
         written = [each if self.of.is_final else each.once_more for each in changed.values()]
         opened = {window.key: _packed(window) for window in written}
-        # Checked also for windows that are written later, when no event is at fault any more.
+        # Check windows that are written later as well: by then, no event could be blamed.
         sizes = [len(self._row(window).value) for window in written]
         self._check_room(opened, room)
         if max(sizes, default=0) > row_bytes_max:
-            raise TooMuchKeptError(f"a row would have {max(sizes):,} bytes of {row_bytes_max:,}")
+            raise TooMuchKeptError(
+                f"a row would have {max(sizes):,} bytes; at most {row_bytes_max:,} are allowed"
+            )
         if sum(sizes) + sum(map(len, opened.values())) > CHANGED_BYTES_MAX:
             raise TooManyChangedError("the windows that change at once are too large")
         over, has_more = self._over(frontier_ms, opened, gone)
@@ -173,7 +175,7 @@ class OpenWindows:
         )
 
     def apply(self, change: KeptChange) -> None:
-        """Count a change that is stored."""
+        """Apply a change that is stored."""
         self.head = replace(self.head, frontier_ms=change.frontier_ms)
         for key in change.gone:
             self._forget(key)
@@ -228,7 +230,7 @@ class OpenWindows:
         )
 
     def _fold(self, changed: dict[Key, OpenWindow], fold: Fold | None) -> None:
-        """Have reducers put new states together with those that were there."""
+        """Have reducers merge new states with existing ones."""
         reducers = [
             (index, of.function) for index, (_, of) in enumerate(self.computes) if of.function
         ]
@@ -240,7 +242,7 @@ class OpenWindows:
         ]
         if not open_parts:
             return
-        assert fold is not None, "whoever has reducers can run them"
+        assert fold is not None, "reducers need a fold"
         come = fold([asked for _, _, asked in open_parts])
         for (key, at, _), folded in zip(open_parts, come, strict=True):
             parts = [*changed[key].parts]
@@ -250,14 +252,14 @@ class OpenWindows:
     def _check_room(self, opened: Mapping[Key, bytes], room: int) -> None:
         most = max(map(len, opened.values()), default=0)
         if most > WINDOW_BYTES_MAX:
-            raise TooMuchKeptError(f"{most:,} bytes of one window are more than are kept")
+            raise TooMuchKeptError(f"the {most:,} bytes of one window are too many to keep")
         new = opened.keys() - self._windows.keys()
         if new and len(self._windows) + len(new) > WINDOWS_KEPT_MAX:
-            raise TooMuchKeptError(f"{WINDOWS_KEPT_MAX:,} windows are open, and that is the most")
+            raise TooMuchKeptError(f"{WINDOWS_KEPT_MAX:,} windows are open, which is the maximum")
         grown = sum(_size(key, value) for key, value in opened.items())
         grown -= sum(_size(key, self._windows[key]) for key in opened.keys() - new)
         if grown > max(room, 0):
-            raise TooMuchKeptError("there is no more room for windows that are open")
+            raise TooMuchKeptError("there is no more room for open windows")
 
     def _over(
         self, frontier_ms: int, opened: Mapping[Key, bytes], gone: set[Key]
@@ -323,7 +325,7 @@ class OpenWindows:
 
 
 def group_of(by: str, names: Sequence[str]) -> str:
-    """The name of the window's group in its rows: the group's values, one after the other."""
+    """The name of the window's group in its rows: the group's values, joined."""
     # Numbers keep their text: two decimals with many digits may be one float.
     values: dict[str, Any] = json.loads(by, parse_float=str)
     group = "/".join(_plain(values.get(name)) for name in names) if names else _ALL
@@ -334,10 +336,10 @@ def group_of(by: str, names: Sequence[str]) -> str:
 
 def _plain(value: Any) -> str:
     if value is None or value == "":
-        # No text is written like these.
+        # No text is written in these forms.
         return _NULL if value is None else _EMPTY
     text = value if isinstance(value, str) else json.dumps(value)
-    # Separators and unprintable characters are written as in an address.
+    # Separators and unprintable characters are percent-encoded.
     return "".join(
         char
         if char.isprintable() and char not in "/@%~"

@@ -1,7 +1,8 @@
-"""Has Spark compute parts of windows: what the events of a job add to each window they fall into.
+"""Has Spark compute parts of windows: the additions of a job's events to each of their windows.
 
 An event has one row here until its windows are known. Whether it is late depends on the broker's
-clock when its record was stored, and on how far all of the stream has been read; on no other event.
+clock when its record was stored, and on how far the whole stream has been read, but on no other
+event.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +44,7 @@ from shared.config.steps.window import WindowOf
 from shared.event.topics import stream_topic
 from shared.proof.receipt import PASSED
 
-# An event whose clock is further ahead counts as of its record's time.
+# An event's time is at most this far ahead of its record's time; a later one is cut to that.
 AHEAD_MS_MAX = 300_000
 # The longest values that a window is grouped by, and the longest that it keeps.
 BY_BYTES_MAX = VALUE_BYTES_MAX = 1_024
@@ -60,7 +61,7 @@ _DIGITS = "decimal(20,0)"
 def events_of(
     pipeline: Pipeline, records: DataFrame, *, frontier_ms: int, look_ups: Mapping[str, LookUp]
 ) -> DataFrame:
-    """Return the events as they come to their windows, each with its fate and its time."""
+    """Return the events as they enter their windows, each with its fate and its time."""
     window = _window(pipeline)
     rows = opened(pipeline, records)
     for step in pipeline.steps[:-1]:
@@ -97,7 +98,7 @@ def events_of(
 
 
 def parts_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
-    """For each window and group, what these events add to each of its aggregates."""
+    """Return, for each window and group, the part of each aggregate from these events."""
     window, computes = _window(pipeline), _computes(pipeline)
     rows = events.where(ours("fate").isNull())
     kinds = _kinds(rows, computes)
@@ -138,7 +139,7 @@ def parts_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
 def _listed(rows: DataFrame, listed: Mapping[int, Column]) -> DataFrame:
     """Add one row for each listed value, by which it is counted.
 
-    So a list becomes rows, which Spark may put on a disk; no list grows in its memory.
+    So a list becomes rows, which Spark can spill to disk, and does not grow in its memory.
     """
     all_else = F.struct(F.lit(_ALL_ELSE).alias("nth"), F.lit(None).cast("string").alias("text"))
     values = (F.struct(F.lit(at).alias("nth"), text.alias("text")) for at, text in listed.items())
@@ -150,13 +151,13 @@ def _listed(rows: DataFrame, listed: Mapping[int, Column]) -> DataFrame:
 
 
 def lost_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
-    """The rows that are written of late or dead events: columns as in ROWS."""
+    """The rows that are written for late or dead events: columns as in ROWS."""
     rows = fates_of(pipeline, events)
     return rows.where((F.col("outcome") == DEAD) | F.col("topic").isNotNull())
 
 
 def fates_of(pipeline: Pipeline, events: DataFrame) -> DataFrame:
-    """The events that come to no window."""
+    """The events that enter no window."""
     is_late, to = ours("outcome") == LATE, pipeline.late_to
     topic = F.when(is_late, stream_topic(to.stream) if isinstance(to, ToStream) else None)
     headers = F.when(is_late, headers_of(pipeline, F.lit(0))).otherwise(ours("headers"))
@@ -209,7 +210,7 @@ def _kinds(rows: DataFrame, computes: Sequence[ComputedColumn]) -> dict[str, Dat
 
 
 def _part(of: ComputedColumn, kinds: Mapping[str, DataType]) -> Column:
-    # The row of a listed value has nothing else.
+    # The row of a listed value counts for no other aggregate.
     value = F.when(
         ours("nth") == _ALL_ELSE, expression(of.expression) if of.expression else F.lit(1)
     )
@@ -249,7 +250,7 @@ def _sum(value: Column, kind: DataType) -> Column:
 
 
 def _text(value: Column, kind: DataType) -> Column:
-    """The value as JSON; null if it is null, or no number that JSON has."""
+    """The value as JSON; null if it is null, or a number that JSON lacks."""
     if isinstance(kind, DoubleType | FloatType):
         number = value.cast("double")
         is_finite = ~F.isnan(number) & (F.abs(number) < float("inf"))
@@ -265,7 +266,7 @@ def _one_text(nth: int, of: ComputedColumn, kinds: Mapping[str, DataType]) -> Co
 
 
 def _rank(value: Column) -> Column:
-    """The register of a value's hash, and how rare the rest of the hash is there."""
+    """The register of a value's hash, and its rank: how rare the rest of the hash is."""
     seen = F.xxhash64(value)
     register = F.pmod(seen, F.lit(REGISTERS))
     rest = F.shiftrightunsigned(seen, _REGISTER_BITS)

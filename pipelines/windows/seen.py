@@ -1,7 +1,7 @@
 """Keeps the keys that a pipeline has seen recently, so that it takes each event once. Pure.
 
 The keys of a job are stored as one record, which is deleted when the last of them is forgotten. All
-times are the broker's: no other clock can make a key be forgotten too early or too late.
+times are the broker's, so no other clock can make Hifi forget a key too early or too late.
 """
 
 import json
@@ -25,7 +25,7 @@ _COSTS = 300
 
 
 class SeenEvent(NamedTuple):
-    """An event that is checked for an earlier one with its key."""
+    """An event that is checked for an earlier one with the same key."""
 
     stored_ms: int
     partition: int
@@ -61,12 +61,12 @@ class KeptKeys:
 
     @property
     def closes_at_ms(self) -> int | None:
-        """How far all must have been read for the oldest record to expire."""
+        """The time up to which all must be read for the oldest record to expire."""
         oldest = next(iter(self._records.values()), None)
         return None if oldest is None else max(oldest.values()) + self.of.within_ms
 
     def read(self, key: bytes, value: bytes | None) -> None:
-        """Take in one more record, as it was stored."""
+        """Apply one more stored record."""
         if key == HEAD:
             self.head = head_of(value)
         elif value is None:
@@ -77,7 +77,7 @@ class KeptKeys:
     def changed_by(
         self, found: Iterable[SeenEvent], frontier_ms: int, *, room: int = 2**62
     ) -> KeptChange:
-        """Return which of these events have come before, and the keys known after them."""
+        """Return the change by these events: the repeats among them, and the new keys."""
         frontier_ms = max(frontier_ms, self.head.frontier_ms)
         new: dict[str, int] = {}
         repeats = set()
@@ -89,7 +89,7 @@ class KeptKeys:
                 new[event.key] = event.stored_ms
         is_full = len(self._first_ms) + len(new) > KEYS_KEPT_MAX or len(new) * _COSTS > max(room, 0)
         if new and is_full:
-            raise TooMuchKeptError(f"{len(self._first_ms):,} keys are known, and that is the most")
+            raise TooMuchKeptError(f"{len(self._first_ms):,} keys are known, which is the maximum")
         listed, at = list(new.items()), max(self._records, default=0) + 1
         opened = {
             at + index: dict(listed[begin : begin + _KEYS_OF_A_RECORD])
@@ -107,7 +107,7 @@ class KeptKeys:
         )
 
     def apply(self, change: KeptChange) -> None:
-        """Count a change that is stored."""
+        """Apply a change that is stored."""
         self.head = replace(self.head, frontier_ms=change.frontier_ms)
         for at in change.gone:
             self._forget(at)

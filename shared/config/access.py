@@ -1,8 +1,8 @@
-"""API keys, links and tenants: what they allow, and how a key's text is written.
+"""Settings of API keys, links and tenants: their permissions, and the format of a key's text.
 
 A key's text is shown once. Hifi stores its hash; for keys that also sign requests it stores a
-second, derived key, which does not reveal the text. The text ends in a checksum, which tells a
-truncated or mistyped key from a wrong one without a look at any list.
+second, derived key, which does not reveal the text. The text ends in a checksum, so a truncated or
+mistyped key is recognized without looking up any stored key.
 """
 
 import hashlib
@@ -23,21 +23,21 @@ from shared.event.topics import config_key
 Scope = Literal["write", "read", "admin"]
 SCOPES: frozenset[Scope] = frozenset({"write", "read", "admin"})
 KeyKind = Literal["secret", "browser"]
-# Others mark theirs, too (Stripe: sk_, pk_), so that scanners for leaked secrets can find ours.
+# Marks in the style of Stripe's sk_ and pk_: scanners for leaked secrets can find our keys by them.
 _MARKS: dict[str, KeyKind] = {"sk": "secret", "pk": "browser"}
 _MARK_OF = {kind: mark for mark, kind in _MARKS.items()}
 
 DEFAULT_TENANT = "default"
-# 160 bits cannot be guessed: a plain hash of that much chance needs no salt and no stretching.
+# 160 random bits cannot be guessed, so a plain hash without salt or stretching is enough.
 ENTROPY_BYTES = 20
-# One that is in use and one that replaces it.
+# A secret in use and its replacement.
 _LIVE_SECRETS_MAX = 2
 _TEXT = re.compile(r"(hifi(sk|pk)_([a-z0-9][a-z0-9_-]{0,99})_[0-9a-f]{40})([0-9a-f]{8})")
-# Scheme and host, and a port that is not the scheme's own: what a browser sends as Origin.
+# An Origin header as browsers send it: scheme, host, and the port if it is not the default one.
 _ORIGIN = re.compile(r"https?://[a-z0-9.\-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
 # Stripe and Svix allow five minutes between two clocks.
 SIGNATURE_AGE_MS_MAX = 5 * 60 * 1000
-# How a link begins, so that scanners for leaked secrets find it, and nobody takes it for a key.
+# The prefix of links: scanners for leaked secrets find them, and nobody mistakes them for keys.
 LINK_PREFIX = "hifilk_"
 LINK_LASTS_MS_MAX = DAY_MS
 
@@ -45,16 +45,16 @@ LINK_LASTS_MS_MAX = DAY_MS
 _Origin: TypeAlias = Annotated[
     str, check(_ORIGIN.fullmatch, "{!r} is not an origin such as https://shop.example")
 ]
-# At most a terabyte.
+# At most a terabyte a second.
 _Rate: TypeAlias = Annotated[float, Field(gt=0, le=1e12)]
-# None at all is a bound, too; Kafka's own end is near a million partitions.
+# 0 is a valid limit; Kafka's own limit is about a million partitions.
 _Most: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
 _ManyBytes: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000_000_000_000)]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyText:
-    """The parts of a key's text that can be read without knowing any key."""
+    """The parts of a key's text that are readable without knowing any key."""
 
     kind: KeyKind
     key_id: str
@@ -63,27 +63,27 @@ class KeyText:
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class Secret:
-    """The parts of one text that are kept: its hash, and for keys that sign, the signing key."""
+    """The stored parts of a key's text: its hash, and the signing key of a key that signs."""
 
     hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     signing_key: str = ""
-    # Links that it makes are checked with this; nobody can make a link with it.
+    # Verifies links made with the text; it cannot make links.
     link_key: str = ""
 
     @property
     def mark(self) -> str:
-        """The name under which its uses are recorded: 64 bits tell billions of texts apart."""
+        """The name in records of its use: 64 bits distinguish billions of texts."""
         return self.hash[:16]
 
 
 def is_within(streams: frozenset[str], granted: frozenset[str]) -> bool:
-    """Whether these are no more than the granted ones; no name stands for all streams."""
+    """Whether these streams are granted; an empty set means every stream of the tenant."""
     return not granted or frozenset() < streams <= granted
 
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class ApiKey(ConfigObject):
-    """A key and its permissions. Up to two texts are good at a time: one can replace the other."""
+    """A key and its permissions. Two texts can be valid at a time, so one can replace the other."""
 
     id: Name
     secrets: Annotated[tuple[Secret, ...], Field(min_length=1, max_length=_LIVE_SECRETS_MAX)]
@@ -102,10 +102,10 @@ class ApiKey(ConfigObject):
     @model_validator(mode="after")
     def _check_browser(self) -> "ApiKey":
         if self.kind == "browser" and (
-            # Everybody can read it in the page: it may write from that page and nothing else.
+            # Anybody can read the key in the page, so all it may do is write from that page.
             self.scopes != {"write"} or not self.origins or self.must_sign
         ):
-            raise ConfigError("kind", "a browser key only writes, from origins, unsigned")
+            raise ConfigError("kind", "a browser key may only write, has origins, and never signs")
         return self
 
     @property
@@ -116,25 +116,25 @@ class ApiKey(ConfigObject):
         return self.expires_at_ms is None or now_ms < self.expires_at_ms
 
     def secret_of(self, shown: KeyText) -> Secret | None:
-        """Return the secret that the text is, if it is one of ours."""
+        """Return this key's secret with the given text, or None."""
         if shown.kind != self.kind or shown.key_id != self.id:
             return None
         digest = hash_of(shown.text)
-        # The text is long and random: comparing hashes tells an attacker nothing, in any time.
+        # The text is long and random, so comparing hashes tells an attacker nothing.
         return next((s for s in self.secrets if hmac.compare_digest(s.hash, digest)), None)
 
     def with_new(self, secret: Secret) -> "ApiKey":
-        """The key with one more text; of the earlier ones the newest stays good."""
+        """Return the key with one more text; only the newest earlier text stays valid."""
         return replace(self, secrets=(*self.secrets[-(_LIVE_SECRETS_MAX - 1) :], secret))
 
     def with_newest_only(self) -> "ApiKey":
-        """The key after a rotation is over."""
+        """Return the key after a finished rotation."""
         return replace(self, secrets=self.secrets[-1:])
 
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class ViewLink:
-    """A link to what a key with the scope read sees, until it expires; it changes nothing."""
+    """A read-only link to the view of a key with the scope read, until it expires."""
 
     # The id of the key that made it.
     key: Name
@@ -142,11 +142,11 @@ class ViewLink:
     expires_at_ms: int
     # Empty means every stream of the tenant.
     streams: Names = frozenset()
-    # The pages that may show it in a frame. With none, it stands alone.
+    # The origins whose pages may show it in a frame.
     origins: Annotated[frozenset[_Origin], PlainSerializer(sorted)] = frozenset()
 
     def is_granted_by(self, key: ApiKey) -> bool:
-        """Whether the key may show this much to others."""
+        """Whether the key may share everything that the link shows."""
         if "admin" not in key.scopes or key.tenant not in {self.tenant, DEFAULT_TENANT}:
             return False
         is_whole = not key.streams
@@ -157,8 +157,8 @@ class ViewLink:
 class Tenant(ConfigObject):
     """The limits of one tenant.
 
-    Rates count requests over all gateways together; without one there is no limit. The other limits
-    count what all tenants share in Kafka and in every process; the gateway has defaults for them.
+    Rates apply to all gateways together; an omitted rate means no limit. The other limits are for
+    resources that all tenants share in Kafka and in every process; the gateway has their defaults.
     """
 
     name: Name
@@ -182,7 +182,7 @@ class Tenant(ConfigObject):
 
     @property
     def rates(self) -> dict[str, float]:
-        """Its quotas per second, by the thing that they ration."""
+        """Its quotas per second, by resource."""
         rates = {
             "requests": self.requests_per_s,
             "events": self.events_per_s,
@@ -192,14 +192,14 @@ class Tenant(ConfigObject):
 
 
 def new_text(*, kind: KeyKind, key_id: str, entropy: bytes) -> str:
-    """The text of a new key, from chance that the caller has rolled."""
-    assert len(entropy) == ENTROPY_BYTES, "a key needs all of its chance"
+    """Return the text of a new key, from the caller's random bytes."""
+    assert len(entropy) == ENTROPY_BYTES, "a key needs all its random bytes"
     text = f"hifi{_MARK_OF[kind]}_{key_id}_{entropy.hex()}"
     return text + _checksum(text)
 
 
 def read_text(text: str) -> KeyText | None:
-    """Read what a key's text says of itself; None when it is no key, or not all of one."""
+    """Parse a key's text; return None if it is not a complete key."""
     match = _TEXT.fullmatch(text)
     if match is None or match[4] != _checksum(match[1]):
         return None
@@ -207,7 +207,7 @@ def read_text(text: str) -> KeyText | None:
 
 
 def secret_from(text: str, *, signs: bool) -> Secret:
-    """The parts of a text to keep."""
+    """Return the parts of a text to store."""
     return Secret(hash_of(text), signing_key_of(text) if signs else "")
 
 
@@ -216,12 +216,12 @@ def hash_of(text: str) -> str:
 
 
 def signing_key_of(text: str) -> str:
-    """The key for signing requests; both sides derive it, so that the text need not be kept."""
+    """Return the key for signing requests; both sides derive it, so the text need not be stored."""
     return hmac.new(text.encode(), b"hifi request signature v1", hashlib.sha256).hexdigest()
 
 
 def signature(signing_key: str, *, timestamp_s: int, body: bytes) -> str:
-    """HMAC-SHA256 over `timestamp.body`, in hexadecimal."""
+    """Return the HMAC-SHA256 of `timestamp.body` in hexadecimal."""
     signed = b"%d." % timestamp_s + body
     return hmac.new(signing_key.encode(), signed, hashlib.sha256).hexdigest()
 

@@ -1,9 +1,9 @@
-"""Judges network addresses: public ones, private ones if allowed, and those never sent to.
+"""Classifies network addresses: public, private (allowed by a setting), or never allowed.
 
-Customers choose a destination's address. Unchecked, it could point to hosts that only we can reach
-(our own ports, a cloud's metadata service with its keys). We judge the address that a connection
-goes to, however it is wrapped or spelt; the tables are ours, so that a judgement does not depend on
-the version of Python.
+Customers choose a destination's address. Unchecked, it could point to hosts that only we can reach,
+such as our own ports or a cloud's metadata service with its keys. The class depends on the address
+that a connection really reaches, in any spelling or wrapping. The tables are our own, so the result
+does not depend on the version of Python.
 """
 
 import re
@@ -21,8 +21,8 @@ def _networks(*texts: str) -> _Networks:
     return tuple(map(ip_network, texts))
 
 
-# IANA's registries of special-purpose addresses. In IPv6, an address is public if it lies in
-# 2000::/3 and is not set apart there.
+# IANA's registries of special-purpose addresses. An IPv6 address is public if it is in 2000::/3 but
+# in none of the special ranges there.
 _GLOBAL = _networks("0.0.0.0/0", "2000::/3")
 _PRIVATE = _networks(
     "0.0.0.0/8",
@@ -39,7 +39,7 @@ _PRIVATE = _networks(
     "203.0.113.0/24",
     "2001::/23",
     "2001:db8::/32",
-    # 6to4: whose relay takes it, nobody knows (RFC 7526 ends it).
+    # 6to4: nobody knows whose relay gets the packets (RFC 7526 deprecates it).
     "2002::/16",
     "3fff::/20",
 )
@@ -49,7 +49,7 @@ _NEVER = _networks(
     "240.0.0.0/4",
     "fe80::/10",
     "ff00::/8",
-    # Cloud metadata services: anyone who can ask them gets the machine's credentials.
+    # Cloud metadata services: anyone who can reach them gets the machine's credentials.
     "100.100.100.200",  # Alibaba
     "168.63.129.16",  # Azure's wire server, a public address
     "192.0.0.192",  # Oracle
@@ -66,7 +66,7 @@ _METADATA_NAMES = frozenset(
         "instance-data.ec2.internal",
     }
 )
-# IPv6 addresses that stand for an IPv4 address, and how far that is from the right end.
+# IPv6 addresses that contain an IPv4 address, and its distance in bits from the right end.
 _WRAPPING_6 = {
     IPv6Network("::ffff:0:0/96"): 0,  # mapped
     IPv6Network("::/96"): 0,  # compatible
@@ -77,7 +77,7 @@ _WRAPPING_6 = {
     IPv6Network("2001::/32"): 64,  # Teredo: the server
 }
 _TEREDO = IPv6Network("2001::/32")
-# The address stands for nothing but the IPv4 address in it.
+# Here the IPv6 address has no meaning beyond the IPv4 address in it.
 _TRANSPARENT_6 = _networks("::ffff:0:0/96", "64:ff9b::/96")
 _LOW_32 = 0xFFFF_FFFF
 # Interface identifiers that hold an IPv4 address (RFC 5214).
@@ -91,9 +91,10 @@ class HostError(ValueError):
 
 
 def read_host(text: str) -> Address | str:
-    """The address that a URL's host spells, or else the name in it.
+    """Return the address or the name in a URL's host.
 
-    All spellings that a resolver takes: 127.1, 0x7f.0.0.1, 017700000001, 2130706433, [::1].
+    It reads every spelling that a resolver accepts: 127.1, 0x7f.0.0.1, 017700000001, 2130706433,
+    [::1].
     """
     host = text.strip("[]").partition("%")[0].rstrip(".").lower()
     labels = host.split(".")
@@ -112,7 +113,7 @@ def read_host(text: str) -> Address | str:
 
 
 def address_class(address: Address) -> AddressClass:
-    """The class of an address: the worst of its own and of those that it wraps."""
+    """Return the worst class among the address and the addresses that it contains."""
     if _is_in(_NEVER, address):
         return "never"
     classes: set[AddressClass] = set()
@@ -125,14 +126,14 @@ def address_class(address: Address) -> AddressClass:
 
 
 def host_class(host: Address | str) -> AddressClass:
-    """The class of a host before a resolver is asked."""
+    """Return the class of a host before its name is resolved."""
     if isinstance(host, str):
         return "never" if host in _METADATA_NAMES else "public"
     return address_class(host)
 
 
 def may_send(addresses: Iterable[Address], *, allows_private: bool) -> bool:
-    """Whether every address of a host may be sent to; one bad answer spoils the rest."""
+    """Whether Hifi may send to a host: all its addresses must be allowed."""
     classes = {address_class(address) for address in addresses}
     allowed = {"public", "private"} if allows_private else {"public"}
     return bool(classes) and classes <= allowed
@@ -148,18 +149,18 @@ def _wrapped(address: IPv6Address) -> Iterator[IPv4Address]:
         if address in network:
             yield IPv4Address(number >> shift & _LOW_32)
     if address in _TEREDO:
-        # The client's own, with every bit turned over.
+        # The client's address, with every bit inverted.
         yield IPv4Address(~number & _LOW_32)
     if number >> 32 & _LOW_32 in _ISATAP:
         yield IPv4Address(number & _LOW_32)
 
 
 def _read_ipv4(labels: list[str]) -> IPv4Address:
-    """Read it as inet_aton does: up to four numbers in any base, the last one fills the rest."""
+    """Parse like inet_aton: up to four numbers in any base; the last one fills the other bytes."""
     if len(labels) > 4:  # noqa: PLR2004 - the bytes of an address
         raise ValueError("too many parts")
     *firsts, last = map(_read_number, labels)
-    # Python refuses what is too large for its bytes.
+    # Python raises an error for numbers that are too large.
     return IPv4Address(bytes(firsts) + last.to_bytes(4 - len(firsts), "big"))
 
 

@@ -1,9 +1,9 @@
-"""Streams and removed objects, and how the config topic's records add up to a configuration.
+"""Streams, removed objects, and the configuration built from the config topic's records.
 
-The config topic is compacted: the last value of a key counts, an empty one removes the object.
-When a stream, destination, pipeline or table is removed, a record stays, so that its name and
-Kafka's data under that name still have an owner (ADR 0047).
-`Configuration` is the pure fold of those records; a service keeps the newest and asks it.
+The config topic is compacted: the last value of a key counts, and an empty value removes the
+object. When a stream, destination, pipeline or table is removed, a record stays, so that its name
+and Kafka's data under that name still have an owner (ADR 0047). `Configuration` is the pure fold of
+those records; a service keeps the newest one.
 """
 
 import json
@@ -31,12 +31,12 @@ from shared.event.topics import (
     pipeline_of,
 )
 
-# Receipts of a destination rest this long, and the segment that they are in. Events that wait for
-# it are given up long before.
+# A destination's receipts are kept this long, until Kafka deletes their segment. Events that wait
+# for the destination are given up long before.
 REMOVED_KEPT_MS = RECEIPTS_RETENTION_MS + 7 * DAY_MS
 # A schema travels to every gateway through the config topic, under Kafka's limit for a record.
 SCHEMA_CHARS_MAX = 262_144
-# Kafka handles this many partitions of one topic without anybody noticing.
+# Kafka handles this many partitions of one topic without a noticeable cost.
 PARTITIONS_MAX = 1000
 
 
@@ -48,7 +48,7 @@ def _check_schema(text: str) -> str:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from error
     if not isinstance(schema, dict | bool):
-        raise ValueError("a schema is an object")  # noqa: TRY004 - pydantic knows this one only
+        raise ValueError("a schema must be an object")  # noqa: TRY004 - pydantic catches only this
     return text
 
 
@@ -58,13 +58,13 @@ class Stream(ConfigObject):
     partition_count: Annotated[int, Field(ge=1, le=PARTITIONS_MAX)] = STREAM_PARTITIONS
     # The tenant whose keys may use it.
     tenant: Name = DEFAULT_TENANT
-    # Where an event holds its ordering key, as a JSON pointer; empty when it has none.
+    # JSON pointer to an event's ordering key; empty when events have none.
     key_pointer: Pointer = ""
-    # The JSON Schema that each event must fit, as JSON text; empty when any object will do.
+    # The JSON Schema that each event must match, as JSON text; empty allows any object.
     json_schema: Annotated[
         str, Field(max_length=SCHEMA_CHARS_MAX), AfterValidator(_check_schema)
     ] = ""
-    # Lays events into Kafka partitions by the names of shards, in place of their ordering keys.
+    # Assigns events to Kafka partitions by shard names instead of ordering keys.
     partitioning: Partitioning | None = None
 
     @model_validator(mode="after")
@@ -72,7 +72,7 @@ class Stream(ConfigObject):
         if self.partitioning is not None:
             count = len(self.partitioning.shards)
             if count > self.partition_count:
-                wrong = f"{self.partition_count} are too few for {count} shards: each has its own"
+                wrong = f"{self.partition_count} are too few for {count} shards: each needs one"
                 raise ConfigError("partition_count", wrong)
         return self
 
@@ -83,14 +83,14 @@ class Stream(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class RemovedStream(ConfigObject):
-    """The record of a removed stream: the owner of its name, and all that Kafka has of it."""
+    """The record of a removed stream: the owner of its name and of its data in Kafka."""
 
     name: Name
     tenant: Name
     # Its topic stays, with this many Kafka partitions.
     partition_count: int
     removed_at_ms: int
-    # How the events left in it are laid out.
+    # The partitioning of the events that are left in it.
     partitioning: Partitioning | None = None
 
     @property
@@ -104,7 +104,7 @@ class RemovedDestination(ConfigObject):
 
     stream: Name
     name: Name
-    # The tenant of the stream: a later owner of its name did not have this destination.
+    # The stream's tenant: a later owner of the stream's name never had this destination.
     tenant: Name
     removed_at_ms: int
     starts_late: bool = False
@@ -120,16 +120,16 @@ class RemovedDestination(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class RemovedPipeline(ConfigObject):
-    """The record of a removed pipeline: the owner of its name, and what it has read."""
+    """The record of a removed pipeline: the owner of its name, and the stream that it read."""
 
     name: Name
     tenant: Name
     stream: Name
-    # Ids are made with it: one that is made again goes on with the same.
+    # Part of event ids: a pipeline that is created again keeps its generation.
     generation: int
     removed_at_ms: int
     starts_late: bool = False
-    # Whether it kept something of the events that it read; that is gone.
+    # Whether it kept windows or keys of the events that it read; they are gone.
     keeps: bool = False
 
     @property
@@ -139,13 +139,13 @@ class RemovedPipeline(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class Replacement(ConfigObject):
-    """A pipeline's next version: built beside it from its stream's events, then in its place.
+    """A pipeline's next version, built beside it from its stream's events until it replaces it.
 
-    It reads as far as the pipeline has, and nobody reads the tables that it makes.
+    It reads up to the pipeline's position. Nobody reads the tables that it makes until then.
     """
 
     name: Name
-    # The document's. Without a document: the generation that was given up and is never used again.
+    # The document's generation; without a document, an abandoned one that is never used again.
     generation: int
     document: Pipeline | None = None
     # The generation of each table that it writes.
@@ -155,7 +155,7 @@ class Replacement(ConfigObject):
     def _check_whole(self) -> "Replacement":
         known = self.document
         if known is not None and (known.name, known.generation) != (self.name, self.generation):
-            raise ConfigError("document", "it is that of another pipeline, or generation")
+            raise ConfigError("document", "it belongs to another pipeline or generation")
         return self
 
     @property
@@ -163,11 +163,11 @@ class Replacement(ConfigObject):
         return config_key("replacement", self.name)
 
     def to_json(self) -> bytes:
-        """As JSON, like a pipeline: columns keep their order."""
+        """Return it as unsorted JSON, like a pipeline's: columns keep their order."""
         return json.dumps(self.to_fields()).encode()
 
     def built(self, tables: Mapping[str, Table]) -> list[Table]:
-        """The tables among these that it writes, in the generations that it writes."""
+        """Return those tables that it writes, with the generations that it writes."""
         return [
             replace(tables[name], generation=generation)
             for name, generation in self.tables.items()
@@ -181,7 +181,7 @@ class RemovedTable(ConfigObject):
 
     name: Name
     tenant: Name
-    # A table made again has the next one: a writer that missed it writes where nobody reads.
+    # A recreated table has the next one: a writer that missed it writes to a topic without readers.
     generation: int
     removed_at_ms: int
 
@@ -192,7 +192,7 @@ class RemovedTable(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class ChangeCount(ConfigObject):
-    """How many changes of a tenant's have been recorded: the number of its last one."""
+    """The number of a tenant's recorded changes, which is also the number of its last change."""
 
     tenant: Name
     count: Annotated[int, Field(ge=1)]
@@ -202,7 +202,7 @@ class ChangeCount(ConfigObject):
         return config_key("changes", self.tenant)
 
 
-# How a record's key begins: where such objects are, and what they are.
+# The prefix of a record's key, with the member that holds its objects and their class.
 _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "stream": ("streams", Stream),
     "destination": ("destinations", Destination),
@@ -214,7 +214,7 @@ _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "tenant": ("tenants", Tenant),
     "changes": ("change_counts", ChangeCount),
 }
-# The same for removed objects, which the member below tells from live ones.
+# The same for removed objects; only their records have the member below.
 _REMOVED: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "stream": ("removed_streams", RemovedStream),
     "destination": ("removed_destinations", RemovedDestination),
@@ -226,7 +226,7 @@ _REMOVED_AT = "removed_at_ms"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Every object there is, as of the config records read so far."""
+    """Every object, according to the config records read so far."""
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
     destinations: Mapping[str, Destination] = field(default_factory=dict)
@@ -243,9 +243,9 @@ class Configuration:
     removed_tables: Mapping[str, RemovedTable] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> "Configuration":
-        """The configuration after one more record; ConfigError when the record makes no sense.
+        """Return the configuration after one more record; ConfigError if the record is invalid.
 
-        An unknown kind of key is not ours to judge.
+        Records with an unknown kind of key are ignored.
         """
         kind, _, name = key.decode(errors="replace").partition(":")
         if kind not in _KINDS:
@@ -262,7 +262,7 @@ class Configuration:
         return replace(self, **changed)
 
     def object(self, key: bytes) -> ConfigObject | None:
-        """The object whose record has this key."""
+        """Return the object whose record has this key."""
         kind, _, name = key.decode().partition(":")
         objects: Mapping[str, ConfigObject] = getattr(self, _KINDS[kind][0])
         return objects.get(name)
@@ -271,16 +271,16 @@ class Configuration:
         return (d for d in self.destinations.values() if d.stream == stream)
 
     def replacement_of(self, pipeline: str) -> Pipeline | None:
-        """The document that is being built to take the pipeline's place."""
+        """Return the document that is being built to replace the pipeline."""
         known, current = self.replacements.get(pipeline), self.pipelines.get(pipeline)
-        # A replacement that was left behind belongs to an earlier generation.
+        # A leftover replacement belongs to an earlier generation.
         if known is None or current is None or known.generation <= current.generation:
             return None
         return known.document
 
     @property
     def followed_tables(self) -> list[Table]:
-        """The tables that are read, and those that will be once they are in their places."""
+        """The tables in use, and those being built to replace them."""
         built = (
             table
             for name, known in self.replacements.items()
@@ -291,16 +291,16 @@ class Configuration:
 
     @property
     def documents(self) -> list[Pipeline]:
-        """All documents that run: the pipelines, and those being built to take their places."""
+        """All documents that run: pipelines, and those being built to replace them."""
         built = (document for name in self.replacements if (document := self.replacement_of(name)))
         return [*self.pipelines.values(), *built]
 
     def pipelines_at(self, stream: str) -> Iterator[Pipeline]:
-        """The pipelines that read the stream, and those that write to it."""
+        """Return the pipelines that read the stream or write to it."""
         return (each for each in self.documents if stream in each.streams)
 
     def readers_of(self, stream: str) -> list[str]:
-        """The ids of its destinations, and the lanes of the pipelines that read it."""
+        """Return the ids of a stream's destinations, and the lanes of pipelines that read it."""
         reading = (each for each in self.pipelines.values() if each.source.stream == stream)
         to = (destination.id for destination in self.destinations_of(stream))
         return [*to, *(pipeline.lane_id for pipeline in reading)]
@@ -313,16 +313,16 @@ class Configuration:
 
     @property
     def past_streams(self) -> set[str]:
-        """The names of all streams that there are, and that there were."""
+        """The names of all present and removed streams."""
         return {*self.streams, *self.removed_streams}
 
     def tenant_of(self, stream: str) -> str:
-        """The tenant whose stream it is or was; an unknown stream is nobody's."""
+        """Return the tenant of a present or removed stream; empty if the stream is unknown."""
         known = self.streams.get(stream) or self.removed_streams.get(stream)
         return known.tenant if known else ""
 
     def outlived(self, *, now_ms: int) -> Iterator[bytes]:
-        """The keys of records that are no longer needed: nothing is left to be read."""
+        """Return the keys of removal records that are no longer needed: their data is gone."""
         gone: list[RemovedDestination | RemovedPipeline | RemovedTable] = [
             *self.removed_destinations.values(),
             *self.removed_pipelines.values(),
@@ -331,7 +331,7 @@ class Configuration:
         return (each.config_key for each in gone if now_ms - each.removed_at_ms > REMOVED_KEPT_MS)
 
     def starts_late(self, destination_id: str) -> bool:
-        """Whether a destination or pipeline, present or removed, began later than its stream."""
+        """Whether a present or removed destination or pipeline began later than its stream."""
         destination = self.destinations.get(destination_id) or self.removed_destinations.get(
             destination_id
         )
@@ -341,7 +341,7 @@ class Configuration:
         return destination is not None and destination.starts_late
 
     def archives_for(self, pipeline: Pipeline) -> list[Pipeline]:
-        """The archives with everything that it reads; it is no archive for itself."""
+        """Return the archives of everything that a pipeline reads, other than itself."""
         return [
             each
             for each in sorted(self.pipelines.values(), key=lambda other: other.name)
@@ -351,12 +351,12 @@ class Configuration:
         ]
 
     def reads_archives(self, destination_id: str) -> bool:
-        """Whether it is a pipeline's lane, and may reach events that its stream no longer holds."""
+        """Whether it is a pipeline's lane that can read events beyond its stream's retention."""
         pipeline = self.pipelines.get(pipeline_of(destination_id) or "")
         return pipeline is not None and bool(self.archives_for(pipeline))
 
     def removed_from(self, stream: Stream | RemovedStream) -> Iterator[RemovedDestination]:
-        """The destinations that a stream no longer has; not those of a former owner's."""
+        """Return a stream's removed destinations, without those of a former owner."""
         whose = (stream.name, stream.tenant)
         return (d for d in self.removed_destinations.values() if (d.stream, d.tenant) == whose)
 
@@ -385,5 +385,5 @@ def _open(kind: type[ConfigObject], key: bytes, fields: Mapping[str, Any]) -> Co
     """Read one object; raise ConfigError if anything is wrong with it."""
     opened = kind.of(fields)
     if opened.config_key != key:
-        raise ConfigError("", f"{key!r}: the value is that of {opened.config_key!r}")
+        raise ConfigError("", f"{key!r}: the value belongs to {opened.config_key!r}")
     return opened

@@ -1,7 +1,7 @@
-"""How we tell a destination who we are, and where in its settings secrets stand.
+"""Settings of a destination's credentials, and the places of secrets in settings.
 
-Secrets are here only as sealed text (shared/runtime/secret_box.py seals and opens): settings can
-be written to the config topic, printed and sent to workers without giving anything away.
+Secrets are only in sealed form here (shared/runtime/secret_box.py seals and opens them), so
+settings can be written to the config topic, printed and sent to workers without revealing any.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ class Basic:
         _Text,
         check(
             lambda name: ":" not in name and name.isprintable(),
-            "it cannot hold a colon or a line break",
+            "it cannot contain a colon or a line break",
         ),
     ]
     password: Sealed
@@ -64,7 +64,7 @@ class ClientCertificate:
 
 Auth: TypeAlias = Annotated[Basic | Bearer | OAuth2, Field(discriminator="kind")]
 
-# The names of the secrets in a part; with None, everything in the part is a secret.
+# The names of the secrets in a part; None means that everything in it is a secret.
 _SECRETS_IN: Mapping[str, frozenset[str] | None] = {
     "auth": frozenset({"password", "token", "client_secret"}),
     "client_certificate": frozenset({"key_pem"}),
@@ -73,11 +73,10 @@ _SECRETS_IN: Mapping[str, frozenset[str] | None] = {
 
 
 def change_secrets(given: Mapping[str, Any], change: Callable[[str, Any], Any]) -> dict[str, Any]:
-    """The JSON object of a destination or channel with each secret changed.
+    """Return the JSON object of a destination or channel with each secret changed.
 
-    `change` gets the path and the value of each.
-
-    Nothing else knows where secrets are. Anything of another shape stays as it is.
+    `change` gets the path and the value of each secret. No other code knows where secrets are.
+    Members of an unexpected shape stay unchanged.
     """
     changed = dict(given)
     for part, names in _SECRETS_IN.items():
@@ -96,7 +95,7 @@ def change_secrets(given: Mapping[str, Any], change: Callable[[str, Any], Any]) 
 
 
 def secrets_of(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Path and value of each secret of such an object."""
+    """Yield path and value of each secret of a destination's or channel's JSON object."""
     secrets: list[tuple[str, Any]] = []
     change_secrets(given, lambda path, value: secrets.append((path, value)))
     yield from secrets

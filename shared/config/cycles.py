@@ -1,4 +1,4 @@
-"""Finds out whether a pipeline would close a cycle of streams, in which events go round."""
+"""Finds out whether a pipeline would close a cycle of streams, where events would go in circles."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,9 @@ from shared.config.pipeline import Pipeline
 
 
 def cycle_through(pipeline: Pipeline, others: Iterable[Pipeline]) -> tuple[str, ...]:
-    """The streams of a cycle that it closes, from its source to its source; empty if none.
+    """Return the streams of a cycle that a pipeline closes, from its source to its source.
 
-    Outputs that post events again may close a cycle on purpose: a pipeline that has seen an event
-    does not take it a second time.
+    Outputs with `repost` may close a cycle on purpose: a pipeline skips events that it has seen.
     """
     leads_to: dict[str, list[str]] = {}
     for each in (pipeline, *others):
@@ -17,7 +16,7 @@ def cycle_through(pipeline: Pipeline, others: Iterable[Pipeline]) -> tuple[str, 
         leads_to.setdefault(each.source.stream, []).extend(outputs)
     source = pipeline.source.stream
     came_from: dict[str, str] = {}
-    # Its own outputs first: of several cycles, report the one through itself.
+    # Its own outputs first: if there are several cycles, report the one through itself.
     waiting = [output.stream for output in pipeline.streams_to if not output.repost]
     came_from.update(dict.fromkeys(waiting, source))
     while waiting and source not in came_from:

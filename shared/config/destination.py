@@ -1,6 +1,6 @@
 """Settings of a destination: where a stream's events go, and how they get there.
 
-Secrets are in it as sealed text only, see shared/config/credentials.py.
+Secrets in it are always sealed, see shared/config/credentials.py.
 """
 
 import re
@@ -24,13 +24,13 @@ Latency = Literal["micro-batch", "realtime"]
 # Two, so that a new signing secret can replace one that receivers still check with.
 SIGNING_SECRETS_MAX = 2
 _DAY_S = 86_400.0
-# Servers take 8 KiB of headers in all without being asked (Apache, nginx).
+# Servers accept 8 KiB of headers in all by default (Apache, nginx).
 _HEADERS_MAX = 32
-# Each is looked for in each event, in a worker that others share.
+# Each is looked up in every event, by workers that destinations share.
 _CONDITIONS_MAX, _FIELDS_MAX = 32, 100
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 HEADER_VALUE = re.compile(r"[!-~]([ \t!-~]*[!-~])?")
-# These describe how the request is made: only Hifi sets them.
+# These describe the request itself, so only Hifi sets them.
 _OUR_HEADERS = frozenset(
     [
         "connection",
@@ -47,7 +47,7 @@ _OUR_HEADERS = frozenset(
         "upgrade",
     ]
 )
-# The settings that decide where a request goes, and what it shows there.
+# The settings that decide where a request goes, and with which headers and credentials.
 _REACHED_BY = ("url", "headers", "secret_headers", "auth", "client_certificate", "signing_secrets")
 _OUR_PREFIXES = ("hifi-", "webhook-", "proxy-")
 
@@ -60,7 +60,7 @@ def _check_start(start: Any, handler: Any) -> Any:
     try:
         return handler(start)
     except ValueError:
-        raise ValueError("it is earliest, latest, or epoch milliseconds") from None
+        raise ValueError("it must be earliest, latest, or epoch milliseconds") from None
 
 
 def _check_status(status: Any, handler: Any) -> Any:
@@ -79,7 +79,7 @@ _OpenHeaderName: TypeAlias = Annotated[
     _HeaderName,
     check(
         lambda name: name.lower() not in {"authorization", "cookie"},
-        "a secret belongs into auth or secret_headers",
+        "put a secret into auth or secret_headers",
     ),
 ]
 _HeaderValue: TypeAlias = Annotated[
@@ -91,41 +91,41 @@ _Status: TypeAlias = Annotated[int, Field(ge=400, le=499), WrapValidator(_check_
 Start: TypeAlias = Annotated[
     Literal["earliest", "latest"] | Annotated[int, Field(ge=0)], WrapValidator(_check_start)
 ]
-# The most machines that one destination may need; each is looked up at each change of leases.
+# The most machines that one destination may need. Each change of leases looks at every shard.
 SHARDS_MAX = 32
 _TimeoutS: TypeAlias = Annotated[float, Field(ge=0.001, le=300)]
 
 
 @dataclass(frozen=True, slots=True, config=CONFIG)
 class Destination(ConfigObject):
-    """Where a stream's events go, and how they are sent there."""
+    """Where a stream's events go, and how Hifi sends them."""
 
     stream: Name
     name: Name
     url: WebAddress
     body_format: BodyFormat = "json"
-    # Batch receivers take this much without asking: 500 events (Mixpanel), 1 MiB (Event Grid).
+    # Batch receivers accept this much by default: 500 events (Mixpanel), 1 MiB (Event Grid).
     batch_count_max: Annotated[int, Field(ge=1, le=10_000)] = 500
     batch_bytes_max: Annotated[int, Field(ge=1, le=64 * 1_048_576)] = 1_048_576
-    # How long events may be held back so that a batch fills; 0 sends what is there.
+    # How long events may wait for a batch to fill; 0 sends available events at once.
     linger_s: Annotated[float, Field(ge=0, le=60)] = 0.0
-    # Requests under way at once, over all machines.
+    # Parallel requests, over all machines.
     parallel_max: Annotated[int, Field(ge=1, le=256)] = 4
-    # The number of processes that its Kafka partitions may be spread over. It stays for good, as
-    # one process at a time has to be the sender for each of them.
+    # The number of processes that may share its Kafka partitions. It cannot change later, because
+    # each Kafka partition must have one sender at a time.
     shards: Annotated[int, Field(ge=1, le=SHARDS_MAX)] = 1
     # Events per second, over all Kafka partitions together.
     rate_per_s: Annotated[float, Field(ge=0.001, le=1e9)] | None = None
-    # The whole exchange, from connect to the last byte that we read (Svix: 15 s; spec: 15-30 s).
+    # For the whole exchange, from connecting to the last byte read (Svix: 15 s; spec: 15-30 s).
     timeout_s: _TimeoutS = 15.0
-    # A TCP and TLS handshake that takes longer is a host that is not there (one lost SYN is resent
-    # after 1 s, the second after 3 s).
+    # For the TCP and TLS handshake; a host that needs longer is down (a lost SYN is resent after
+    # 1 s, a second one after 3 s).
     connect_timeout_s: _TimeoutS = 5.0
     compression: Compression = "none"
     headers: Annotated[dict[_OpenHeaderName, _HeaderValue], Field(max_length=_HEADERS_MAX)] = field(
         default_factory=dict
     )
-    # The same, for values that nobody may see.
+    # Headers with values that nobody may see.
     secret_headers: Annotated[dict[_HeaderName, Sealed], Field(max_length=_HEADERS_MAX)] = field(
         default_factory=dict
     )
@@ -133,24 +133,24 @@ class Destination(ConfigObject):
     client_certificate: ClientCertificate | None = None
     signing_secrets: Annotated[tuple[Sealed, ...], Field(max_length=SIGNING_SECRETS_MAX)] = ()
     order: Order = "none"
-    # Statuses to try again besides 429 and what is not 4xx; meant for 408 and 425.
+    # 4xx statuses to retry besides 429; meant for 408 and 425.
     retry_on: Annotated[frozenset[_Status], PlainSerializer(sorted)] = frozenset()
     latency: Latency = "micro-batch"
     # Where in the stream a new destination begins; an int is a time in epoch milliseconds.
     start: Start = "earliest"
-    # An event must meet every condition; the others count as delivered, as `filtered`.
+    # Events must meet every condition; the others count as delivered, with the outcome `filtered`.
     filter: Annotated[tuple[ConditionSetting, ...], Field(max_length=_CONDITIONS_MAX)] = ()
-    # JSON pointers of the members that are sent; empty sends events whole, byte by byte.
+    # JSON pointers of the members to send; empty sends whole events, byte by byte.
     fields: Annotated[tuple[MemberPointer, ...], Field(max_length=_FIELDS_MAX)] = ()
     is_paused: bool = False
-    # When all that comes back is 401, 403 and 404, hold the events instead of giving them up.
+    # While all answers are 401, 403 or 404, hold the events instead of giving them up.
     hold_on_rejects: bool = False
-    # After this long without one success the destination is disabled (Svix: 5 days); no longer than
-    # dead letters are kept.
+    # After this long without one success the destination is disabled (Svix: 5 days). The maximum is
+    # the retention of dead letters.
     disable_after_s: Annotated[float, Field(ge=1, le=30 * _DAY_S)] = 5 * _DAY_S
     is_disabled: bool = False
-    # When a person last said to try now, or changed where and with what it is reached: anything
-    # that held it back before no longer does (shared/flow/resuming.py).
+    # When somebody last resumed it, or changed its address or credentials: anything that held it
+    # back before no longer does (shared/flow/resuming.py).
     resumed_at_ms: Annotated[int, Field(ge=0, le=10**15)] = 0
 
     @model_validator(mode="after")
@@ -159,18 +159,18 @@ class Destination(ConfigObject):
         if self.auth is not None:
             names.append("authorization")
         if len(names) != len(set(names)):
-            raise ConfigError("headers", "one name is there twice, in any spelling, or as auth")
+            raise ConfigError("headers", "a header is set twice (case is ignored), or also by auth")
         return self
 
     @model_validator(mode="after")
     def _check_order(self) -> "Destination":
         if self.order == "stream" and self.latency == "realtime":
-            raise ConfigError("latency", "with order = stream it can only be micro-batch")
+            raise ConfigError("latency", "it must be micro-batch when order = stream")
         return self
 
     @property
     def starts_late(self) -> bool:
-        """Whether it owes none of the events that were in the stream before it began."""
+        """Whether it skips events that were in the stream before it began."""
         return self.start != "earliest"
 
     @property
@@ -179,26 +179,26 @@ class Destination(ConfigObject):
         return [self.shard_of(partition) for partition in range(self.shards)]
 
     def shard_of(self, partition: int) -> str:
-        """The name under which the shard of a Kafka partition is leased."""
+        """Return the name under which the shard of a Kafka partition is leased."""
         shard = partition % self.shards
         return f"{self.id}#{shard}" if shard else self.id
 
     @property
     def requests_at_once_max(self) -> int:
-        """The most requests under way at once, over all machines."""
+        """The most parallel requests, over all machines."""
         return 1 if self.order == "stream" else self.parallel_max
 
     @property
     def request_count_max(self) -> int:
-        """The most events of one request."""
+        """The most events in one request."""
         return 1 if self.body_format == "single" else self.batch_count_max
 
     def resumed(self, *, at_ms: int) -> "Destination":
-        """The destination once a person has resumed it after a pause, a hold or a disabling."""
+        """Return the destination as resumed by a person after a pause, a hold or a disabling."""
         return replace(self, is_paused=False, is_disabled=False, resumed_at_ms=at_ms)
 
     def begins_anew(self, before: "Destination") -> bool:
-        """Whether what is known of how it was reached before no longer applies."""
+        """Whether the change makes its history of successes and failures obsolete."""
         was_halted = before.is_paused or before.is_disabled
         is_let_go = was_halted and not (self.is_paused or self.is_disabled)
         return is_let_go or any(

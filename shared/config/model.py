@@ -1,7 +1,7 @@
-"""The base of every configured object: it is checked as it is made, and read from JSON.
+"""The base class of all configured objects: it reads them from JSON and validates them.
 
-A record of the config topic may have been written by a newer Hifi. Members that we do not know are
-kept aside and written back, so that nobody's setting is lost. Only the API insists on known ones.
+A record of the config topic may have been written by a newer Hifi. Unknown members are set aside
+and written back, so that no setting is lost. Only the API refuses unknown members.
 """
 
 import json
@@ -16,9 +16,9 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, TypeAdapter, Va
 from pydantic.dataclasses import dataclass
 from pydantic.json_schema import SkipJsonSchema
 
-# Strict: "5" is no number and 1 is no flag, whoever wrote it.
+# Strict: "5" is not a number and 1 is not a flag.
 CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
-# A value meant for one of these may be a secret in plain text: errors do not repeat it.
+# The value of such a setting may be a secret in plain text, so errors do not repeat it.
 _NEVER_REPEATED = frozenset(
     {
         *("auth", "client_certificate", "password", "secret_headers", "secret_url", "secrets"),
@@ -31,7 +31,7 @@ _SENTENCES = {
     "extra_forbidden": _NO_SUCH,
     "unexpected_keyword_argument": _NO_SUCH,
 }
-# Parts that pydantic puts into a path and that are no members: the kind of an object.
+# Pydantic puts the kind of an object into its paths; these parts are not members.
 _KINDS_IN_PATHS = frozenset({"[key]", "basic", "bearer", "oauth2"}) | {
     f"[{member}]"
     for member in (
@@ -43,11 +43,11 @@ _SUBJECT = re.compile(r"^\w+(?= should )")
 
 
 class ConfigError(ValueError):
-    """A setting is wrong; the text names it and says what it takes."""
+    """A setting is wrong; the text names the setting and says which values are right."""
 
     def __init__(self, setting: str, wrong: str) -> None:
         super().__init__(f"{setting}: {wrong}" if setting else wrong)
-        # With dots between its parts; empty when it is about the whole object.
+        # Its parts are joined by dots; empty if the whole object is wrong.
         self.setting = setting
         self.wrong = wrong
 
@@ -56,7 +56,7 @@ class ConfigError(ValueError):
 class ConfigObject(ABC):
     """An object of the config topic."""
 
-    # Members that a newer Hifi has written; nested ones are under the name of their object.
+    # Members written by a newer Hifi; nested ones are under the name of their object.
     others: Annotated[dict[str, Any], SkipJsonSchema()] = field(
         default_factory=dict, kw_only=True, repr=False
     )
@@ -68,10 +68,10 @@ class ConfigObject(ABC):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """The object of its JSON members; ConfigError names the first that is wrong."""
+        """Make an object from JSON members; ConfigError names the first wrong one."""
         known = {name: value for name, value in fields.items() if name != "others"}
         try:
-            # As JSON, where a list is right for a tuple and a dict for an object.
+            # From JSON, pydantic accepts a list for a tuple and a dict for an object.
             made: Self = _adapter(cls).validate_json(json.dumps(known))
         except ValidationError as error:
             raise config_error(error.errors()[0]) from None
@@ -79,7 +79,7 @@ class ConfigObject(ABC):
         return replace(made, others=others) if others else made
 
     def known_fields(self, *, with_defaults: bool = True) -> dict[str, Any]:
-        """The object as JSON members, without those that we do not know."""
+        """Return the object as JSON members, without unknown ones."""
         known: dict[str, Any] = _adapter(type(self)).dump_python(
             self,
             mode="json",
@@ -90,7 +90,7 @@ class ConfigObject(ABC):
         return known
 
     def to_fields(self, *, with_defaults: bool = True) -> dict[str, Any]:
-        """The object as JSON members, all of them."""
+        """Return the object as JSON members, with unknown ones."""
         return _merged(self.known_fields(with_defaults=with_defaults), self.others)
 
     def to_json(self) -> bytes:
@@ -98,7 +98,7 @@ class ConfigObject(ABC):
 
 
 def config_error(first: Mapping[str, Any]) -> ConfigError:
-    """Pydantic's finding, as one sentence without secrets."""
+    """Make one sentence without secrets of pydantic's first error."""
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return cause
@@ -110,7 +110,7 @@ def config_error(first: Mapping[str, Any]) -> ConfigError:
         return ConfigError(setting, _SENTENCES[first["type"]])
     if first["type"] == "union_tag_invalid":
         ctx = first["ctx"]
-        return ConfigError(setting, f"the kind {ctx['tag']!r} is none of {ctx['expected_tags']}")
+        return ConfigError(setting, f"the kind {ctx['tag']!r} is not one of {ctx['expected_tags']}")
     given = first["input"]
     is_shown = isinstance(given, str | int | float) and not _NEVER_REPEATED & set(path)
     subject = repr(given)[:100] if is_shown else "it"
@@ -123,7 +123,7 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 def _beyond(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The members that are given and not known, at any depth."""
+    """Return the given members that are not known, at any depth."""
     beyond: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
@@ -148,7 +148,7 @@ def _merged(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, An
         elif isinstance(known[name], dict) and isinstance(value, dict):
             merged[name] = _merged(known[name], value)
         elif isinstance(known[name], list) and isinstance(value, list):
-            # Match items by their own members: some may have come and gone since.
+            # Match items by their members: items may have been added or removed since.
             merged[name] = [
                 next(filter(partial(_is_same, each), value), each) for each in known[name]
             ]
@@ -156,7 +156,7 @@ def _merged(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, An
 
 
 def _is_same(known: Any, given: Any) -> bool:
-    """Whether the written object is the one we know, perhaps with more members."""
+    """Whether the given object is the known one, perhaps with more members."""
     if not isinstance(known, dict) or not isinstance(given, dict):
         return False
     both = known.keys() & given.keys()
@@ -164,7 +164,7 @@ def _is_same(known: Any, given: Any) -> bool:
 
 
 def one_of(what: str, *kinds: type[Any]) -> BeforeValidator:
-    """Refuses an object that no one of its members names, and says which there are."""
+    """Return a validator that refuses objects without exactly one member that names their kind."""
     there = ", ".join(kind.member for kind in kinds)
 
     def check_kind(given: Any) -> Any:
@@ -183,7 +183,7 @@ def one_of(what: str, *kinds: type[Any]) -> BeforeValidator:
 
 
 def by_member(*kinds: type[Any]) -> Discriminator:
-    """Tells objects apart by the member that names them."""
+    """Return a discriminator by the member that names an object's kind."""
     members = [kind.member for kind in kinds]
 
     def kind_of(given: Any) -> str:

@@ -1,7 +1,7 @@
-"""How a stream lays its events into Kafka partitions by a name that each of them holds.
+"""Settings that assign a stream's events to Kafka partitions by a shard name in each event.
 
-A Kafka partition then holds the events of one shard only, so its reader, such as the writer of a
-database, can be bound to that shard.
+Each Kafka partition then holds the events of one shard only, so a reader of it, such as the writer
+of a database, can be bound to that shard.
 """
 
 import json
@@ -14,14 +14,14 @@ from pydantic.dataclasses import dataclass
 from shared.config.model import CONFIG
 from shared.config.values import MemberPointer, check
 
-# As many as a stream has Kafka partitions.
+# The most Kafka partitions of a stream.
 SHARDS_MAX = 1000
 _SHARD_PATTERN = "[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}"
 _SHARD = re.compile(_SHARD_PATTERN)
 
 
 def _is_shard(text: str) -> bool:
-    """Whether an event can say it in one way only, as a text or as a whole number."""
+    """Whether an event can give this name as a string or as a whole number only."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -34,7 +34,7 @@ Shard = Annotated[
     check(
         _is_shard,
         "{!r} is not a shard; use 1 to 100 of a-z, A-Z, 0-9, _, ., : and -, starting with a letter"
-        " or digit, and nothing that JSON has other than a text or a whole number (true, 1.5)",
+        " or digit, and not a JSON value such as true or 1.5",
     ),
     Field(json_schema_extra={"pattern": f"^{_SHARD_PATTERN}$"}),
 ]
@@ -44,16 +44,16 @@ def _check_once(shards: tuple[str, ...]) -> tuple[str, ...]:
     seen: set[str] = set()
     for shard in shards:
         if shard in seen:
-            raise ValueError(f"{shard!r} is there twice")
+            raise ValueError(f"{shard!r} is listed twice")
         seen.add(shard)
     return shards
 
 
 @dataclass(frozen=True, slots=True, config=CONFIG)
 class Partitioning:
-    """The first shard is Kafka partition 0, the second 1, and so on; what names none is refused."""
+    """Shards in order: the first is Kafka partition 0. Events that name no shard are refused."""
 
-    # Where an event names its shard, as a JSON pointer.
+    # JSON pointer to the name of an event's shard.
     pointer: MemberPointer
     shards: Annotated[
         tuple[Shard, ...],
@@ -62,6 +62,6 @@ class Partitioning:
     ]
 
     def keeps(self, other: "Partitioning") -> bool:
-        """Whether what was laid by the other lies where it would be laid by this one."""
+        """Whether events that the other placed are where this one would place them."""
         is_longer = self.shards[: len(other.shards)] == other.shards
         return is_longer and self.pointer == other.pointer

@@ -1,8 +1,8 @@
-"""Settings of a pipeline: the stream it reads, what its steps do, where the rest goes.
+"""Settings of a pipeline: the stream that it reads, its steps, and its outputs.
 
-A document is data: its leaves are Spark SQL expressions, never statements, and it names streams
-and nothing else. Here its shape is judged; processes with Spark judge its expressions. A process
-that does not know a step, an output or a test refuses all of it: events would go elsewhere.
+A document is data: its leaves are Spark SQL expressions, never statements. The code here checks its
+shape; processes with Spark check its expressions. A process that does not know a step, an output or
+a test refuses the whole document: otherwise events would go to wrong places.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from shared.event.topics import TopicSpec, config_key, kept_spec, of_generation,
 
 # Enough for a wide table's columns, with their types.
 SCHEMA_CHARS_MAX = 16_384
-# Each step is a projection of the plan that Spark optimises for each job.
+# Each step adds a projection to the plan that Spark optimises for each job.
 STEPS_MAX = 32
 OUTPUTS_MAX = 16
 TESTS_MAX = 32
@@ -48,7 +48,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class Where:
-    """Keeps the events for which the expression is true; the others are filtered."""
+    """Keeps events for which the expression is true; filters the others."""
 
     member: ClassVar[str] = "where"
     where: Expression
@@ -56,7 +56,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class Select:
-    """Replaces the event by one of only these columns."""
+    """Replaces the event by one with only these columns."""
 
     member: ClassVar[str] = "select"
     select: Columns
@@ -64,7 +64,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class Explode:
-    """Makes an event of each element of a list; the element is a column of this name."""
+    """Makes an event of each element of a list; the element is in the column with this name."""
 
     member: ClassVar[str] = "explode"
     explode: Annotated[Columns, Field(max_length=1)]
@@ -82,22 +82,22 @@ class Key:
     frozen=True, slots=True, config=ConfigDict(**CONFIG, extra="forbid", validate_by_name=True)
 )
 class LookedUp:
-    """The table and row that are looked up, and the part of the row that the event gets."""
+    """The table and row to look up, and the members of the row that the event gets."""
 
     table: Name
     # The row's key.
     key: Expression
-    # The members of a row that are read, as with events.
+    # The row's members to read, with their types, as for events.
     schema: Annotated[str, Field(min_length=1, max_length=SCHEMA_CHARS_MAX)]
-    # The column that has them.
+    # The column for these members.
     into: Annotated[str, Field(alias="as"), check(is_column, NO_COLUMN)]
-    # An event whose row is not there has null, or is a dead letter.
+    # An event without a row gets null, or becomes a dead letter.
     missing: Literal["keep", "dead"] = "keep"
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class Enrich:
-    """Adds what a table has for the event."""
+    """Adds members of a table's row to the event."""
 
     member: ClassVar[str] = "enrich"
     enrich: LookedUp
@@ -105,21 +105,21 @@ class Enrich:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class ToStream:
-    """Writes events to a stream if `when` is true of them; without it, all that get here."""
+    """Writes events to a stream if `when` is true for them; without `when`, all that get here."""
 
     member: ClassVar[str] = "stream"
     is_sink: ClassVar[bool] = False
     stream: Name
     when: Expression | None = None
-    # It may close a cycle of streams: events come again, keep their ids, and are not taken twice.
+    # It may close a cycle of streams: returning events keep their ids, and are skipped.
     repost: bool = False
-    # It gets the events that come too late for their window, as they came, and nothing else.
+    # It gets only events that are too late for their window, unchanged.
     late: bool = False
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class ToTable:
-    """Writes a row, under the event's key, of each event that `when` is true of."""
+    """Writes a row, under the event's key, for each event for which `when` is true."""
 
     member: ClassVar[str] = "table"
     is_sink: ClassVar[bool] = False
@@ -135,13 +135,13 @@ class ToDead:
     is_sink: ClassVar[bool] = False
     dead: Literal[True]
     when: Expression | None = None
-    # As for streams.
+    # It gets only events that are too late for their window.
     late: bool = False
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class ToArchive:
-    """Keeps the events that get here in a store that the operator has named."""
+    """Archives the events that get here in one of the operator's stores."""
 
     member: ClassVar[str] = "archive"
     is_sink: ClassVar[bool] = True
@@ -151,7 +151,7 @@ class ToArchive:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class ToDatabase:
-    """Writes rows of a table, each event once; nothing else of the document goes anywhere."""
+    """Writes rows of a database table, once per event; it is the only output of its document."""
 
     member: ClassVar[str] = "database"
     is_sink: ClassVar[bool] = True
@@ -187,20 +187,20 @@ Output: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(**CONFIG, validate_by_name=True))
 class Pipeline(ConfigObject):
-    """The events of a stream, what becomes of them, and where they go."""
+    """A stream's events, the steps that process them, and the outputs for the results."""
 
     name: Name
     source: Annotated[Source, Field(alias="from")]
     to: Annotated[tuple[Output, ...], Field(min_length=1, max_length=OUTPUTS_MAX)]
-    # The members of an event that are read, as Spark writes columns: "id STRING, price DOUBLE".
+    # The event's members to read, as Spark writes columns: "id STRING, price DOUBLE".
     schema: Annotated[str, Field(max_length=SCHEMA_CHARS_MAX)] = ""
     steps: Annotated[tuple[Step, ...], Field(max_length=STEPS_MAX)] = ()
-    # Whether an event goes to the first output that wants it, or to all of them.
+    # Whether an event goes to the first output that accepts it, or to all that do.
     match: Match | None = None
     tests: Annotated[tuple[PipelineTest, ...], Field(max_length=TESTS_MAX)] = ()
     # The owner of the streams.
     tenant: Name = DEFAULT_TENANT
-    # A pipeline that is rebuilt beside the old one, with ids of its own, has the next generation.
+    # A pipeline rebuilt beside the old one has the next generation, and gives events other ids.
     generation: Annotated[int, Field(ge=1, le=1_000_000)] = 1
 
     @model_validator(mode="after")
@@ -213,22 +213,22 @@ class Pipeline(ConfigObject):
 
     @property
     def starts_late(self) -> bool:
-        """Whether it owes none of the events that were in the stream before it began."""
+        """Whether it skips events that were in the stream before it began."""
         return self.source.start != "earliest"
 
     @property
     def lane_id(self) -> str:
-        """Its id at its stream, as a destination has one: at another stream it is another."""
+        """Its id at its stream, like a destination's; it changes with the stream."""
         return pipeline_lane(self.source.stream, self.name, self.generation)
 
     @property
     def title(self) -> str:
-        """The name that tells it from its other generations."""
+        """The name that distinguishes it from its other generations."""
         return of_generation(self.name, self.generation)
 
     @property
     def takes_first(self) -> bool:
-        """Whether the first output that wants an event is the only one that gets it."""
+        """Whether only the first output that accepts an event gets it."""
         return self.match == "first"
 
     @property
@@ -237,12 +237,12 @@ class Pipeline(ConfigObject):
 
     @property
     def rewrites(self) -> bool:
-        """Whether events are rewritten; otherwise their bytes stay as they are."""
+        """Whether it rewrites events; otherwise their bytes stay unchanged."""
         return any(isinstance(step, Select | Explode | Enrich | WindowStep) for step in self.steps)
 
     @property
     def window(self) -> WindowOf | None:
-        """The windows that it counts by, if it does."""
+        """The settings of its window step, if it has one."""
         return next((step.window for step in self.steps if isinstance(step, WindowStep)), None)
 
     @property
@@ -251,17 +251,17 @@ class Pipeline(ConfigObject):
 
     @property
     def kept_shape(self) -> str:
-        """A hash of the way in which it keeps parts of events; empty if it keeps nothing."""
+        """A hash of the settings of its windows or keys; empty if it keeps neither."""
         return shape_of(next((step for step in self.steps if isinstance(step, Keeping)), None))
 
     @property
     def kept_spec(self) -> TopicSpec | None:
-        """The topic with what it keeps; None if it keeps nothing."""
+        """The topic of its windows or keys; None if it keeps neither."""
         return kept_spec(self.name, self.generation) if self.kept_shape else None
 
     @property
     def late_to(self) -> ToStream | ToDead | None:
-        """Where late events go; without such an output, they are counted."""
+        """The output for late events; without one, they are only counted."""
         return next(
             (output for output in self.to if isinstance(output, ToStream | ToDead) and output.late),
             None,
@@ -269,17 +269,17 @@ class Pipeline(ConfigObject):
 
     @property
     def keeps_events(self) -> bool:
-        """Whether all that passes leaves as it came, with its key, its headers and its id."""
+        """Whether events leave unchanged, with their keys, headers and ids."""
         return not any(isinstance(step, Select | Explode | Enrich | Key) for step in self.steps)
 
     @property
     def sink(self) -> Output | None:
-        """The one output that is elsewhere than in Kafka (ADR 0084)."""
+        """The only output, if it is outside Kafka (ADR 0084)."""
         return next((output for output in self.to if output.is_sink), None)
 
     @property
     def is_tee(self) -> bool:
-        """Whether all events go to an archive as they come, and nothing looks at them."""
+        """Whether all events go to an archive unchanged and unread."""
         return isinstance(self.sink, ToArchive) and not (self.steps or self.schema)
 
     @property
@@ -302,7 +302,7 @@ class Pipeline(ConfigObject):
 
     @property
     def tables_from(self) -> set[str]:
-        """The tables that it looks up in."""
+        """The tables that it reads."""
         return {step.enrich.table for step in self.steps if isinstance(step, Enrich)}
 
     @property
@@ -322,7 +322,7 @@ class Pipeline(ConfigObject):
 
     @property
     def fingerprint(self) -> str:
-        """The hash that tells this document from any other: a verdict names the document by it."""
+        """A hash of this document: verdicts name the document by it."""
         return hashlib.sha256(self.to_json()).hexdigest()[:16]
 
     @property
@@ -330,13 +330,13 @@ class Pipeline(ConfigObject):
         return config_key("pipeline", self.name)
 
     def to_json(self) -> bytes:
-        """Not sorted, unlike others: events are written with their columns in this order."""
+        """Return it as unsorted JSON: events are written with their columns in this order."""
         return json.dumps(self.to_fields()).encode()
 
 
 def _check_size(pipeline: Pipeline) -> None:
     if (size := len(pipeline.to_json())) > DOCUMENT_BYTES_MAX:
-        raise ConfigError("", f"the document has {size} bytes; {DOCUMENT_BYTES_MAX} are the most")
+        raise ConfigError("", f"the document has {size} bytes, more than {DOCUMENT_BYTES_MAX}")
 
 
 def _check_outputs(pipeline: Pipeline) -> None:
@@ -344,43 +344,43 @@ def _check_outputs(pipeline: Pipeline) -> None:
     check_outputs(pipeline.steps, outputs)
     _check_sink(pipeline)
     if len(outputs) > 1 and pipeline.match is None and any(each.when for each in outputs):
-        wrong = "of several outputs with a `when`, say first or all: who gets what several want"
+        wrong = "set first or all: who gets an event that several outputs with `when` accept"
         raise ConfigError("match", wrong)
     for index, output in enumerate(outputs):
         if pipeline.takes_first and index and not outputs[index - 1].when:
-            wrong = "nothing gets here: the one before has no `when`, and `match: first`"
+            wrong = "nothing gets here: with `match: first`, the output before it takes all events"
             raise ConfigError(f"to.{index}", wrong)
         if isinstance(output, ToTable):
             _check_to_table(pipeline, output, index)
         if not isinstance(output, ToStream):
             continue
         if output.repost and pipeline.explodes:
-            wrong = "events that are posted again keep their ids, and so cannot be exploded"
+            wrong = "reposted events keep their ids, so they cannot be exploded"
             raise ConfigError(f"to.{index}.repost", wrong)
         if output.stream == pipeline.source.stream and not output.repost:
-            wrong = "it reads this stream itself: say `repost: true` if that is what you want"
+            wrong = "the pipeline reads this stream itself: set `repost: true` if you want that"
             raise ConfigError(f"to.{index}.stream", wrong)
 
 
 def _check_sink(pipeline: Pipeline) -> None:
     if (sink := pipeline.sink) is not None and len(pipeline.to) > 1:
-        wrong = "is the only output of its pipeline, as it goes on at a pace of its own"
-        raise ConfigError("to", f"`{sink.member}` {wrong}: make a pipeline for each")
+        wrong = "must be the only output of its pipeline, because it runs at its own pace"
+        raise ConfigError("to", f"`{sink.member}` {wrong}: make a pipeline for each output")
     if isinstance(pipeline.sink, ToArchive) and pipeline.explodes:
-        wrong = "an archive keeps one event for each offset: explode in a pipeline before it"
+        wrong = "an archive keeps one event for each offset: explode in an earlier pipeline"
         raise ConfigError("to.0.archive", wrong)
     if pipeline.to_database and not (pipeline.schema or pipeline.rewrites):
-        raise ConfigError("to.0.database", "say which members become columns: by schema or select")
+        raise ConfigError("to.0.database", "name the members for its columns by schema or select")
 
 
 def _check_to_table(pipeline: Pipeline, output: ToTable, nth: int) -> None:
     if not pipeline.rewrites:
-        wrong = "a row is an object that the pipeline makes: say of what, with select"
+        wrong = "a row is an object that the pipeline makes: add a select step that makes it"
         raise ConfigError(f"to.{nth}.table", wrong)
     if output.table in {each.stream for each in pipeline.streams_to}:
-        raise ConfigError(f"to.{nth}.table", "a stream of this pipeline is called so as well")
+        raise ConfigError(f"to.{nth}.table", "a stream of this pipeline has the same name")
     if output.table in pipeline.tables_from:
-        wrong = "it looks up in this table itself: what it finds would depend on when it runs"
+        wrong = "the pipeline reads this table itself: results would depend on when it runs"
         raise ConfigError(f"to.{nth}.table", wrong)
 
 
@@ -388,13 +388,13 @@ def _check_tests(pipeline: Pipeline) -> None:
     streams = set(pipeline.targets)
     for index, test in enumerate(pipeline.tests):
         if unknown := sorted(test.tables.keys() - pipeline.tables_from):
-            wrong = f"it looks up in {sorted(pipeline.tables_from)} alone"
+            wrong = f"the pipeline only reads {sorted(pipeline.tables_from)}"
             raise ConfigError(f"tests.{index}.tables.{unknown[0]}", wrong)
         if test.times and len(test.times) != len(test.given):
-            raise ConfigError(f"tests.{index}.times", "say when each of the given events happened")
+            raise ConfigError(f"tests.{index}.times", "set one time for each given event")
         where = f"tests.{index}.expect"
         if not isinstance(test.expect, dict):
             if test.expect and len(streams) != 1 and pipeline.sink is None:
-                raise ConfigError(where, f"say for each of {sorted(streams)} what comes there")
+                raise ConfigError(where, f"list the events expected at each of {sorted(streams)}")
         elif unknown := sorted(test.expect.keys() - streams):
-            raise ConfigError(f"{where}.{unknown[0]}", f"it writes to {sorted(streams)} alone")
+            raise ConfigError(f"{where}.{unknown[0]}", f"it only writes to {sorted(streams)}")

@@ -1,4 +1,4 @@
-"""The tests within a pipeline's document: events, the rows there are, and the expected results."""
+"""Tests in a pipeline's document: given events, given rows of tables, and expected results."""
 
 from dataclasses import field
 from typing import Annotated, Any, TypeAlias
@@ -20,33 +20,33 @@ _PART = ConfigDict(**CONFIG, extra="forbid")
 def _check_expected(given: Any) -> Any:
     lists = list(given.values()) if isinstance(given, dict) else [given]
     if not all(isinstance(each, list | tuple) and len(each) <= EXPECTED_MAX for each in lists):
-        wrong = f"it is a list of at most {EXPECTED_MAX} events, or such a list for each stream"
+        wrong = f"use a list of at most {EXPECTED_MAX} events, or one such list for each stream"
         raise ValueError(wrong)
     return given
 
 
-# Events, whatever JSON they are.
+# Events of any JSON type.
 _Events: TypeAlias = Annotated[tuple[Any, ...], Field(max_length=EXPECTED_MAX, strict=False)]
 
 
-# Rows by their keys.
+# Rows by key.
 _Rows: TypeAlias = Annotated[dict[str, dict[str, Any]], Field(max_length=EXPECTED_MAX)]
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class PipelineTest:
-    """A test of the results that some events have; it is run before the pipeline is."""
+    """A test of a pipeline's results for given events; it runs before the pipeline does."""
 
     given: Annotated[tuple[Any, ...], Field(min_length=1, max_length=GIVEN_MAX)]
-    # The expected events, in order; for several streams and tables, by their names.
+    # The expected events, in order; by name if there are several streams and tables.
     expect: Annotated[_Events | dict[Name, _Events], BeforeValidator(_check_expected)] = ()
-    # The given events that end as dead letters.
+    # The given events that become dead letters.
     dead: _Events = ()
-    # The given events that come too late for their windows.
+    # The given events that are too late for their windows.
     late: _Events = ()
-    # When the events happened; by default each happened a second after the one before.
+    # The times of the given events; by default each is one second after the previous one.
     times: Annotated[tuple[Moment, ...], Field(max_length=GIVEN_MAX, strict=False)] = ()
-    # The existing rows of each table that is looked up in, by their keys.
+    # The rows of each table that the pipeline reads, by key.
     tables: Annotated[dict[Name, _Rows], Field(max_length=_TABLES_MAX)] = field(
         default_factory=dict
     )

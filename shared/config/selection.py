@@ -1,8 +1,8 @@
-"""Picks the events that a destination wants, and the members of them that it gets.
+"""Selects the events that a destination wants, and the members that it gets.
 
-Only a destination that asks for it has its events parsed. Members keep their very bytes (numbers,
-escapes), because they are cut out of the text and never rewritten. An event that cannot be read as
-JSON is sent whole: we do not withhold what we do not understand.
+Events are parsed only for destinations with a filter or a list of members. Members keep their exact
+bytes (numbers, escapes), because they are cut out of the text and never rewritten. An event that is
+not valid JSON is sent whole: we do not withhold events that we cannot read.
 """
 
 import json
@@ -26,7 +26,7 @@ from shared.config.model import CONFIG, ConfigError, config_error
 from shared.config.values import MemberPointer
 
 Test = Literal["equals", "one_of", "exists", "prefix"]
-# A list of wanted values is looked through for each event.
+# Each event is compared with the whole list of wanted values.
 _VALUES_MAX = 100
 
 _DECODER = json.JSONDecoder()
@@ -58,7 +58,7 @@ class Condition:
         try:
             _OPERANDS[self.test].validate_python(self.operand)
         except ValidationError:
-            wrong = f"{self.operand!r} is no operand of {self.test}"
+            wrong = f"{self.operand!r} is not an operand of {self.test}"
             raise ConfigError("filter", wrong) from None
         return self
 
@@ -67,7 +67,7 @@ class Condition:
 
     @classmethod
     def of(cls, fields: object) -> "Condition":
-        """The condition of its JSON object."""
+        """Read a condition from its JSON object."""
         if isinstance(fields, Condition):
             return fields
         if not isinstance(fields, dict) or len(fields) != 2 or "pointer" not in fields:  # noqa: PLR2004 - pointer, test
@@ -82,7 +82,7 @@ class Condition:
             raise ConfigError("filter", config_error(error.errors()[0]).wrong) from None
 
 
-# As a setting: read from and written as a JSON object with the test's name as a member.
+# In settings a condition is a JSON object with the test's name as a member.
 ConditionSetting: TypeAlias = Annotated[
     Condition,
     PlainValidator(Condition.of),
@@ -115,7 +115,7 @@ def is_wanted(value: bytes, conditions: Sequence[Condition]) -> bool:
 
 
 def keep(value: bytes, pointers: Sequence[str]) -> bytes:
-    """The event with only these members, in the order of the event."""
+    """Return the event with only these members, in the event's own order."""
     if not pointers:
         return value
     try:
@@ -156,12 +156,12 @@ def _names(pointer: str) -> list[str]:
 
 
 def _is_same(value: object, wanted: object) -> bool:
-    # In JSON true is not 1, and 1.0 is.
+    # In JSON, true does not equal 1, but 1.0 does.
     return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
 
 
 def _cut(text: str, start: int, wanted: Iterable[Sequence[str]]) -> str:
-    """The object that begins at `start`, with only the members that are wanted, by their names."""
+    """Return the object that begins at `start` with only the wanted members."""
     within: defaultdict[str, list[Sequence[str]]] = defaultdict(list)
     for name, *deeper in wanted:
         within[name].append(deeper)
@@ -175,13 +175,13 @@ def _cut(text: str, start: int, wanted: Iterable[Sequence[str]]) -> str:
 
 
 def _members(text: str, start: int) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the name, the name's own text, and the begin and end of the value, of each member."""
+    """Yield each member's name, the name's own text, and the begin and end of its value."""
     at = _skip(text, start + 1)
     while text[at : at + 1] != "}":
         name, name_end = _DECODER.raw_decode(text, at)
         colon = _skip(text, name_end)
         if not isinstance(name, str) or text[colon : colon + 1] != ":":
-            raise ValueError("no JSON")
+            raise ValueError("not JSON")
         value_start = _skip(text, colon + 1)
         _, value_end = _DECODER.raw_decode(text, value_start)
         yield name, text[at:name_end], value_start, value_end

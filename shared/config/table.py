@@ -1,7 +1,7 @@
-"""Settings of a table: who writes its rows, how long they stay, how large they may get.
+"""Settings of a table: the writer of its rows, their retention, and their largest size.
 
-A table has the latest value for each key. It is a compacted topic of one Kafka partition, so that
-one offset says how much of it somebody has seen.
+A table has the latest value for each key. It is a compacted topic with one Kafka partition, so one
+offset is enough to say how far somebody has read it.
 """
 
 from typing import Annotated
@@ -16,10 +16,10 @@ from shared.event.table_row import ROW_BYTES_MAX
 from shared.event.times import DAY_MS, MINUTE_MS
 from shared.event.topics import TopicSpec, config_key, table_spec, table_topic
 
-# A customer's record with what people commonly look up in it has a kilobyte.
+# Generous: a typical customer record, with commonly looked-up members, has about 1 kB.
 _ROW_BYTES_DEFAULT = 65_536
 _MIB = 1_048_576
-# Enough for a million rows of a hundred bytes; a file of it takes no room before it is used.
+# Enough for a million rows of 100 bytes; a file of this size takes no space until it is used.
 _BYTES_DEFAULT = 256 * _MIB
 _BYTES_MIN, _BYTES_MAX = _MIB, 1_048_576 * _MIB
 
@@ -30,15 +30,15 @@ class Table(ConfigObject):
 
     name: Name
     tenant: Name = DEFAULT_TENANT
-    # The pipeline that alone writes it. Without one, it is written over HTTP.
+    # The only pipeline that may write it. Without one, it is written over HTTP.
     written_by: Name | None = None
-    # A row goes this long after it was written last. With None, it stays until it is deleted.
+    # A row is deleted this long after its last write; with None, never.
     retention_ms: Annotated[int, Field(ge=MINUTE_MS, le=3_650 * DAY_MS)] | None = None
     row_bytes_max: Annotated[int, Field(ge=1, le=ROW_BYTES_MAX)] = _ROW_BYTES_DEFAULT
-    # The most bytes of all rows; a copy on a disk has room for twice as much.
+    # The most bytes of all rows together; each copy on a disk reserves twice as much.
     bytes_max: Annotated[int, Field(ge=_BYTES_MIN, le=_BYTES_MAX)] = _BYTES_DEFAULT
-    # The generation of the topic that readers read. A table that is made again after it was deleted
-    # has the next generation; so has one that is rebuilt beside the old one.
+    # The generation of the topic that readers use. A table recreated after its deletion has the
+    # next generation, and so has a table rebuilt beside the old one.
     generation: Annotated[int, Field(ge=1, le=1_000_000)] = 1
 
     @property

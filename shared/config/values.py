@@ -1,4 +1,4 @@
-"""The kinds of values that settings have: names, pointers, web addresses, sealed secrets."""
+"""Types of values in settings: names, pointers, web addresses, sealed secrets."""
 
 import re
 from collections.abc import Callable
@@ -9,22 +9,22 @@ from pydantic import AfterValidator, Field, PlainSerializer, WithJsonSchema
 
 from shared.event.topics import NAME_PATTERN
 
-# The beginning of a sealed secret; any other text is plain, and is refused.
+# The prefix of a sealed secret; any other text is refused, as it is not sealed.
 SEALED_PREFIX = "sealed:v1:"
-# A chain of three certificates is 6 KB; a sealed key is a third longer than the key.
+# A chain of three certificates has 6 kB; a sealed key is a third longer than the key.
 PEM_CHARS_MAX = 65_536
 _SEALED_CHARS_MAX = 2 * PEM_CHARS_MAX
-# As long as a header may get (Apache and nginx take 8 KiB of headers in all without being asked).
+# The longest header (Apache and nginx accept 8 KiB of headers in all by default).
 HEADER_CHARS_MAX = 4096
 
 FUNCTION_PATTERN = r"[a-z][a-z0-9_]{0,63}\.[a-z][a-z0-9_]{0,63}"
-# Members only: the order of an array is no name for an entity. Eight levels reach any field that
-# people name; the gateway takes no deeper ones either.
+# Members only: an array index does not name an entity. Eight levels reach any field that people
+# name; the gateway accepts no deeper ones either.
 _POINTER = r"(/([^/~]|~0|~1)+){%d,8}"
 
 
 def check(is_right: Callable[[str], object], wrong: str) -> AfterValidator:
-    """Refuses a text that is not right; `wrong` says so, and shows the text where it has {!r}."""
+    """Return a validator that refuses a wrong text with `wrong`, where {!r} shows the text."""
 
     def checked(text: str) -> str:
         if not is_right(text):
@@ -39,7 +39,7 @@ def _pattern(pattern: str) -> Any:
 
 
 def is_web_address(text: str) -> bool:
-    # No client can send what urlsplit would silently drop (line breaks) or let pass (blanks).
+    # urlsplit silently drops line breaks and accepts blanks; no client can send either.
     if not text.isprintable() or " " in text:
         return False
     try:
@@ -57,7 +57,7 @@ Name: TypeAlias = Annotated[
     ),
     _pattern(NAME_PATTERN.pattern),
 ]
-# The name of a package that an operator has installed, and of a function in it.
+# The name of a package that an operator has installed, and the name of a function in it.
 FunctionName: TypeAlias = Annotated[
     str,
     check(
@@ -67,7 +67,7 @@ FunctionName: TypeAlias = Annotated[
     _pattern(FUNCTION_PATTERN),
 ]
 Names: TypeAlias = Annotated[frozenset[Name], PlainSerializer(sorted)]
-# A JSON pointer to a member; the empty one is the whole.
+# A JSON pointer to a member; the empty one points to the whole event.
 Pointer: TypeAlias = Annotated[
     str,
     check(re.compile(_POINTER % 0).fullmatch, "{!r} is not a pointer such as /user/id"),
@@ -85,11 +85,11 @@ WebAddress: TypeAlias = Annotated[
     check(is_web_address, "{!r} is not an http or https address with a host"),
     Field(json_schema_extra={"format": "uri"}),
 ]
-# A secret is set as plain text, kept sealed, and shown as a mark of the sealed text.
+# A secret is set as plain text, stored sealed, and shown as a mark of the sealed text.
 Sealed: TypeAlias = Annotated[
     str,
-    # Never the value itself in the text: it may be the secret, in plain.
-    check(lambda secret: secret.startswith(SEALED_PREFIX), "a secret is kept sealed only"),
+    # The message must not contain the value: it may be the plain secret.
+    check(lambda secret: secret.startswith(SEALED_PREFIX), "a secret must be sealed"),
     check(
         lambda secret: len(secret) <= _SEALED_CHARS_MAX,
         f"it is not a text of 1 to {_SEALED_CHARS_MAX} characters",
@@ -100,7 +100,7 @@ Sealed: TypeAlias = Annotated[
                 {"type": "string", "minLength": 1},
                 {
                     "type": "object",
-                    "description": "A secret is never shown; sent back, this keeps it.",
+                    "description": "Stands for a secret, which is never shown; send it to keep it.",
                     "required": ["sealed"],
                     "properties": {"sealed": {"type": "string"}},
                     "additionalProperties": False,

@@ -1,1 +1,1 @@
-"""An event, the facts that are known of it, and where it lies in Kafka."""
+"""Events, the facts about them, and their places in Kafka."""

@@ -1,6 +1,6 @@
-"""Names the events that a pipeline makes of others, and says how often they were made so.
+"""Makes the ids of events that a pipeline writes, and limits how many pipelines an event passes.
 
-An id comes from the event's place in the log and from nothing else. A process that reads that place
+An id depends only on the place of the source event in the log. A process that reads that place
 again, after a crash or in ten days, makes the same events with the same ids.
 """
 
@@ -11,21 +11,21 @@ from shared.event.record import Headers, Origin
 
 # The record that an event was made from: `topic:partition:offset`.
 ORIGIN = "hifi-origin"
-# The pipelines that it has come through, the first of them first, with commas between them.
+# The pipelines that the event has passed through, in order, separated by commas.
 VIA = "hifi-via"
-# The restore that has put it back into a stream.
+# The restore that put the event back into a stream.
 RESTORED = "hifi-restored"
-# More is a mistake: chains that people draw have three or four pipelines.
+# More is a mistake: real chains have three or four pipelines.
 HOPS_MAX = 8
 
-# A pipeline's decision about an event that came through others.
+# A pipeline's decision about an event from other pipelines.
 Hop = Literal["take", "skip", "too_many"]
 
 
 def derived_id(pipeline: str, generation: int, origin: Origin, nth: int) -> str:
-    """The id of the nth event, from 0, that a pipeline makes of the record at a place.
+    """Return the id of the nth event, from 0, that a pipeline makes from the record at a place.
 
-    No name of a pipeline or topic has a slash, so that no two events share what is hashed.
+    Names of pipelines and topics have no slash, so no two events have the same hashed text.
     """
     topic, partition, offset = origin
     named = f"{pipeline}/{generation}/{topic}/{partition}/{offset}/{nth}"
@@ -33,23 +33,23 @@ def derived_id(pipeline: str, generation: int, origin: Origin, nth: int) -> str:
 
 
 def window_id(pipeline: str, generation: int, row: str, version: int) -> str:
-    """The id of a row that a pipeline writes for a window, by its key and its count of writes."""
+    """Return the id of a window's row, from its key and the number of times it was written."""
     named = f"{pipeline}/{generation}/{version}/{row}"
     return hashlib.sha256(named.encode()).hexdigest()
 
 
 def via_of(raw: bytes | None) -> tuple[str, ...]:
-    """The pipelines in a header."""
+    """Return the pipelines in a header."""
     return tuple(raw.decode(errors="replace").split(",")) if raw else ()
 
 
 def restore_of(headers: Headers) -> str:
-    """The restore that has put an event back, the last if several did; empty if none has."""
+    """Return the last restore that put an event back; empty if there was none."""
     return dict(headers).get(RESTORED, b"").decode(errors="replace")
 
 
 def hop(via: tuple[str, ...], pipeline: str) -> Hop:
-    """Whether a pipeline takes an event: not one that it has had before, and not forever."""
+    """Decide whether a pipeline takes an event: not twice, and not after too many pipelines."""
     if pipeline in via:
         return "skip"
     return "take" if len(via) < HOPS_MAX else "too_many"

@@ -1,8 +1,9 @@
-"""The facts that Hifi knows of an event, and how Kafka headers hold them.
+"""Converts Hifi's facts about an event to and from Kafka headers.
 
-The value bytes are the customer's and are never looked into here. A stream record that somebody
-wrote past the gateway still opens (its facts are made from its coordinates); a retry record that
-lacks a fact does not, and says why: guessing a deadline or a destination could lose the event.
+The value's bytes are the customer's and are never read here. A stream record written by another
+program than the gateway still opens: missing facts are made from its coordinates. A retry record
+without a necessary fact does not open, and the result says why: with a guessed deadline or
+destination the event could be lost.
 """
 
 from collections.abc import Mapping
@@ -56,17 +57,17 @@ VALUE_BYTES = "value-bytes"
 REASON = "reason"
 DEAD_AT = "dead-at-ms"
 
-# The version of the headers on retry and dead records; raise it when a reader must tell them apart.
+# The version of headers of retry and dead records; raise it when readers must distinguish them.
 HEADERS_VERSION = b"1"
 
-# A broker takes records of a stream up to this size by default, and our gateway keeps under it: a
-# waiting event that is larger was written by somebody else.
+# Kafka's default limit for a stream's records. The gateway stays below it, so a larger waiting
+# event was written by another program.
 EVENT_BYTES_MAX = 1_048_588
-# This much is kept of a record that nobody can open: with all facts about it, it still fits into
-# the dead letters' topic. The whole of it stays where it was until the tier forgets it.
+# A dead letter keeps this much of a larger or unreadable record, so that it fits into its topic
+# with all facts. The whole record stays in the tier until its retention ends.
 _KEPT_BYTES_MAX = 1_048_576
 _KEPT_HEADERS_BYTES_MAX = 65_536
-# Ours have a thousand or two; a few more may be a newer version's.
+# Our headers have 1 to 2 kB; those of a newer version may be longer.
 _HEADERS_BYTES_MAX = 65_536
 
 
@@ -78,27 +79,28 @@ class History:
     park_count: int
     first_attempt_at_ms: int
     deadline_at_ms: int
-    # The wait that the destination asked for; the broker's clock keeps the tier's own delay. It is
-    # written down as a length, from when Kafka has the record: no two clocks are compared.
+    # The end of the wait that the destination asked for; the tier's own delay goes by the broker's
+    # clock. Headers hold it as a length from the time when Kafka stored the record, so that two
+    # clocks are never compared.
     not_before_ms: int
     cause: str = ""
     last_status: int | None = None
     last_detail: str = ""
-    # True once any attempt ended without our knowing whether the destination took the event.
+    # True once an attempt ended without showing whether the destination accepted the event.
     is_ambiguous: bool = False
-    # None until something was sent: a park is no attempt.
+    # None until the event was sent: a park is not an attempt.
     last_attempt_at_ms: int | None = None
-    # How often somebody has sent it again out of dead letters, and the last such order.
+    # How often it was redriven, and the id of the last redrive.
     redrive_count: int = 0
     redrive_id: str = ""
-    # Mostly none: its replay, the restore that put it back, the refused batch that it is a part of.
+    # Usually empty: its replay, the restore that put it back, and the refused batch that had it.
     replay_id: str = ""
     restore_id: str = ""
     refused_group: str = ""
 
     @classmethod
     def fresh(cls, *, now_ms: int, deadline_s: float) -> "History":
-        """The history of an event that is about to be tried for the first time."""
+        """Return the history of an event before its first attempt."""
         return cls(
             attempt_count=0,
             park_count=0,
@@ -110,7 +112,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An event plus our facts. `history` is None until a first delivery has failed."""
+    """An event with Hifi's facts. `history` is None until a first delivery has failed."""
 
     origin: Origin
     value: bytes
@@ -122,18 +124,18 @@ class Envelope:
     traceparent: str | None = None
     destination_id: str | None = None
     history: History | None = None
-    # Where the waiting copy was that this one was made from; None if it came from its stream.
+    # The place of the waiting copy that it was read from; None if it was read from its stream.
     read_at: Origin | None = None
 
     @property
     def may_wait(self) -> bool:
-        """Whether a tier may hold it; a larger one was written past the gateway."""
+        """Whether it is small enough for a tier; only events that bypassed the gateway are not."""
         key_bytes = 0 if self.key is None else len(self.key)
         return len(self.value) <= EVENT_BYTES_MAX and key_bytes <= TEXT_BYTES_MAX
 
     @property
     def travel(self) -> tuple[str, History]:
-        """Destination and history of an event that was opened from a retry record."""
+        """The destination and history of an event from a retry record."""
         assert self.destination_id is not None, "a stream record belongs to no destination yet"
         assert self.history is not None, "a stream record has no history yet"
         return self.destination_id, self.history
@@ -154,7 +156,7 @@ def event_headers(
     accepted_at_ms: int,
     traceparent: str | None = None,
 ) -> Headers:
-    """Headers of a record on a stream topic. Their order is fixed: readers may rely on it."""
+    """Return the headers of a stream record. Their order is fixed: readers may rely on it."""
     headers = (
         (EVENT_ID, event_id.encode()),
         (EVENT_TIME, b"%d" % event_time_ms),
@@ -179,9 +181,9 @@ def open_stream_record(record: RecordIn) -> Envelope:
 
 
 def event_id_of(raw: bytes | None, origin: Origin) -> str:
-    """The id in a header; an event without a readable one is named after its place.
+    """Return the id in a header; if it is unreadable, make one from the event's place.
 
-    A repaired id could be the same as another event's.
+    A repaired id could be equal to another event's.
     """
     try:
         event_id = strict_text(raw) if raw else ""
@@ -197,9 +199,9 @@ def trace_of(raw: bytes | None) -> str | None:
 def retry_headers(
     envelope: Envelope, destination_id: str, history: History, *, now_ms: int
 ) -> Headers:
-    """Headers of a record on a retry tier: everything a later attempt needs to know.
+    """Return the headers of a record in a retry tier: everything that a later attempt needs.
 
-    `now_ms` is by the clock that the history goes by.
+    `now_ms` is from the same clock as the history.
     """
     return (
         (VERSION, HEADERS_VERSION),
@@ -222,7 +224,7 @@ def retry_headers(
         (WAIT, b"%d" % (history.not_before_ms - now_ms)),
         (CAUSE, history.cause.encode()),
         *(() if history.last_status is None else ((LAST_STATUS, b"%d" % history.last_status),)),
-        # A foreign error's text may hold what UTF-8 cannot; that must not stop the event.
+        # A foreign error may have characters that UTF-8 lacks; they must not stop the event.
         (LAST_DETAIL, history.last_detail.encode(errors="replace")),
         (AMBIGUOUS, b"1" if history.is_ambiguous else b"0"),
         *_rare_headers(history),
@@ -238,7 +240,7 @@ def dead_headers(
     reason: str,
     dead_at_ms: int,
 ) -> Headers:
-    """Headers of a dead letter: the whole story, so that nobody has to look elsewhere."""
+    """Return the headers of a dead letter: all facts, so that nobody must look elsewhere."""
     whole_bytes = len(envelope.value)
     is_cut = not envelope.may_wait
     if is_cut:
@@ -252,7 +254,7 @@ def dead_headers(
 
 
 def malformed_headers(malformed: MalformedRecord, *, reason: str, dead_at_ms: int) -> Headers:
-    """Headers of a record we could not open: its own, as they came, then why and from where."""
+    """Return the headers of an unreadable record: its own ones, then its place and the reason."""
     origin = malformed.record.origin
     whole_bytes = len(malformed.record.value)
     is_cut = whole_bytes > EVENT_BYTES_MAX
@@ -269,24 +271,24 @@ def malformed_headers(malformed: MalformedRecord, *, reason: str, dead_at_ms: in
 
 
 def dead_value(value: bytes) -> bytes:
-    """The part of a value that a dead letter keeps: all of it, or the beginning of a huge one."""
+    """Return the part of a value that a dead letter keeps: all, or the beginning of a huge one."""
     return value if len(value) <= EVENT_BYTES_MAX else value[:_KEPT_BYTES_MAX]
 
 
 def malformed_key(malformed: MalformedRecord) -> bytes | None:
-    """The part of its key that a dead letter keeps."""
+    """Return the bytes of an unreadable record's key that a dead letter keeps."""
     return malformed.record.key and malformed.record.key[:TEXT_BYTES_MAX]
 
 
 def open_retry_record(record: RecordIn) -> Envelope | MalformedRecord:
-    """Read a record of a retry tier, or say what is wrong with it."""
+    """Read a record of a retry tier, or return it with the problem."""
     headers = dict(record.headers)
     if len(record.value) > EVENT_BYTES_MAX:
         return MalformedRecord(
-            record, f"its value has {len(record.value)} bytes: no event is so large"
+            record, f"its value has {len(record.value)} bytes, more than any event"
         )
     if (size := sum(len(raw) for _, raw in record.headers)) > _HEADERS_BYTES_MAX:
-        return MalformedRecord(record, f"its headers have {size} bytes: we write no such")
+        return MalformedRecord(record, f"its headers have {size} bytes, more than Hifi writes")
     try:
         need(headers, VERSION, _known_version)
         return Envelope(
@@ -331,7 +333,7 @@ def _open_history(headers: Mapping[str, bytes], *, stored_at_ms: int) -> History
 
 
 def _kept(headers: Headers) -> Headers:
-    """As many of a stranger's headers as have room."""
+    """Return as many of a foreign record's headers as have room."""
     left, kept = _KEPT_HEADERS_BYTES_MAX, []
     for name, raw in headers:
         left -= len(name.encode(errors="replace")) + len(raw)
@@ -342,7 +344,7 @@ def _kept(headers: Headers) -> Headers:
 
 
 def _rare_headers(history: History) -> Headers:
-    """Headers that most waiting events do not need."""
+    """Return the headers that most waiting events do not need."""
     last_ms, redrives = history.last_attempt_at_ms, history.redrive_count
     texts = {REDRIVE_ID: history.redrive_id, REPLAY_ID: history.replay_id}
     texts |= {RESTORE_ID: history.restore_id, REFUSED_GROUP: history.refused_group}
@@ -355,7 +357,7 @@ def _rare_headers(history: History) -> Headers:
 
 def _known_version(raw: bytes) -> bytes:
     if raw != HEADERS_VERSION:
-        raise ValueError("written by a version that this one does not know")
+        raise ValueError("written by an unknown version")
     return raw
 
 

@@ -1,4 +1,4 @@
-"""Reads the values of headers, strictly: anything that we did not write is a ValueError."""
+"""Parses header values strictly: a value that Hifi cannot have written raises ValueError."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,10 +6,10 @@ from typing import TypeVar
 
 from shared.event.record import Origin
 
-# Only numbers as we write them: int() would also take " 1", "1_000" and numbers past 64 bits,
-# which Kafka, Arrow and JSON readers cannot hold. 18 digits always fit.
+# Only numbers as Hifi writes them: int() would also accept " 1", "1_000" and numbers of more than
+# 64 bits, too large for Kafka, Arrow and JSON readers. 18 digits always fit.
 _INTEGER = re.compile(rb"-?[0-9]{1,18}")
-# Longer than any id, name or reply that we write (ids have 255 characters, replies 256).
+# Longer than any id, name or reply that Hifi writes (ids have 255 characters, replies 256).
 TEXT_BYTES_MAX = 8_192
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ def if_there(headers: Mapping[str, bytes], name: str, read: Callable[[bytes], T]
 
 
 def need(headers: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T:
-    """Read one header; an error names the header."""
+    """Read one header; errors name the header."""
     if name not in headers:
         raise ValueError(f"header {name} is missing")
     try:
@@ -31,7 +31,7 @@ def need(headers: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) ->
 
 def strict_text(raw: bytes) -> str:
     if not 0 < len(raw) <= TEXT_BYTES_MAX:
-        raise ValueError("empty, or longer than anything that we write")
+        raise ValueError("empty, or longer than any text that Hifi writes")
     return raw.decode()
 
 

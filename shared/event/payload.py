@@ -1,4 +1,4 @@
-"""Shows the bytes of an event in an answer that is JSON."""
+"""Writes an event's bytes into a JSON answer."""
 
 import base64
 import json
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def payload_of(value: bytes) -> dict[str, Any]:
-    """As JSON if it is that, else as CloudEvents writes bytes."""
+    """Return the value as JSON if it is JSON, else in Base64, as in CloudEvents."""
     try:
         return {"data": json.loads(value.decode(), parse_constant=_refuse)}
     except (ValueError, RecursionError):
@@ -14,5 +14,5 @@ def payload_of(value: bytes) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> None:
-    """Refuse a constant that only Python takes for JSON."""
+    """Refuse a constant, such as NaN, that only Python accepts as JSON."""
     raise ValueError(f"{constant} is not JSON")

@@ -1,4 +1,4 @@
-"""The answer of an index of events: where in a stream's log some of them may lie."""
+"""The answer of the index of events: where in a stream's log some events may be."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -11,22 +11,22 @@ from shared.event.record import KafkaPartition, Ranges
 Stretches: TypeAlias = Mapping[KafkaPartition, Sequence[tuple[int, int]]]
 
 PLACES_PATH = "/places"
-# A known stretch of fewer events is not worth a jump: they are read on the way.
+# Shorter known stretches are not worth a jump, so their events are read as well.
 _NEAR = 100
 
 
 class Places(Struct, frozen=True):
-    """The index's answer about an id or an ordering key. The log says whether it is so."""
+    """The index's answer about an id or an ordering key; only the log can confirm it."""
 
     # Kafka partition, first offset and end.
     stretches: tuple[tuple[int, int, int], ...] = ()
-    # As the stretches: it has the id of each event there, so an id has no other events in these.
+    # In the same form, stretches with all ids in the index: there an id has no unlisted events.
     known: tuple[tuple[int, int, int], ...] = ()
-    # There may be more that it has not read yet.
+    # Whether there may be more events, which the index has not read yet.
     is_behind: bool = False
 
     def of(self, topic: str) -> Stretches:
-        """The stretches by Kafka partition; those that touch are one."""
+        """Return the stretches by Kafka partition, adjacent ones merged."""
         stretches: dict[KafkaPartition, list[tuple[int, int]]] = {}
         for partition, first, end in sorted(self.stretches):
             known = stretches.setdefault(KafkaPartition(topic, partition), [])
@@ -37,7 +37,7 @@ class Places(Struct, frozen=True):
         return stretches
 
     def unknown(self, spans: Ranges) -> Stretches:
-        """The stretches of the log to read for an id that the index may not have."""
+        """Return the stretches of the log to read for an id that the index may lack."""
         left: dict[KafkaPartition, list[tuple[int, int]]] = {}
         known: dict[int, list[tuple[int, int]]] = {}
         for partition, low, high in sorted(self.known):
@@ -54,7 +54,7 @@ class Places(Struct, frozen=True):
 
 
 def last_part(stretches: Sequence[tuple[int, int]], end: int, count: int) -> tuple[int, int] | None:
-    """The last `count` offsets that lie in stretches and before an end; None if none do."""
+    """Return the last `count` offsets before an end within one stretch; None if there are none."""
     for low, high in reversed(stretches):
         top = min(high, end)
         if low < top:

@@ -1,6 +1,6 @@
-"""A Kafka record as the core sees it: one coming in with its coordinates, or one going out.
+"""Kafka records in the core: incoming ones with their coordinates, and outgoing ones.
 
-Only plain values live here; no Kafka client's own record class ever reaches the core.
+They have plain values only; a Kafka client's own record classes never reach the core.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ class KafkaPartition(NamedTuple):
     partition: int
 
 
-# An offset for each Kafka partition: how far somebody is.
+# An offset for each Kafka partition: the next one to read.
 Position: TypeAlias = Mapping[KafkaPartition, int]
-# [begin, end) of each Kafka partition.
+# The offsets [begin, end) of each Kafka partition.
 Ranges: TypeAlias = Mapping[KafkaPartition, tuple[int, int]]
 
 # Kafka keeps header order and allows a name twice; the last one counts (as in Kafka's lastHeader).
@@ -25,7 +25,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 class Origin(NamedTuple):
-    """Where an event was first stored: the identity that no retry and no replay changes."""
+    """The place where an event was first stored: retries and replays never change it."""
 
     topic: str
     partition: int
@@ -33,13 +33,13 @@ class Origin(NamedTuple):
 
     @property
     def log(self) -> KafkaPartition:
-        """The Kafka partition in which that was."""
+        """The Kafka partition of the place."""
         return KafkaPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordIn:
-    """A record as it was read."""
+    """A record that was read."""
 
     origin: Origin
     timestamp_ms: int
@@ -50,7 +50,7 @@ class RecordIn:
 
 @dataclass(frozen=True, slots=True)
 class RecordOut:
-    """A record to be written; the broker stamps its time (LogAppendTime)."""
+    """A record to write; the broker sets its time (LogAppendTime)."""
 
     topic: str
     key: bytes | None

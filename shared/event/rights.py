@@ -1,7 +1,7 @@
-"""The rights of each service in a Kafka that asks who is calling, and no more.
+"""The minimal rights of each service in a Kafka with authentication.
 
-The embedded Kafka grants just this (`hifi up --secure`), and docs/kafka.md has it as a table for
-those who bring their own.
+The embedded Kafka grants exactly these (`hifi up --secure`). docs/kafka.md has them as a table for
+people with a Kafka of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,17 +45,17 @@ Operation: TypeAlias = Literal[
     "Read", "Write", "Create", "Delete", "Alter", "Describe", "AlterConfigs", "DescribeConfigs"
 ]
 
-# It makes topics and looks after them: `hifi up`, `hifi doctor`, `hifi replay` and a person.
+# Creates and maintains topics: `hifi up`, `hifi doctor`, `hifi replay`, and people.
 OPERATOR = "operator"
 # The prefix of the gateway's transactions.
 TRANSACTION_PREFIX = "hifi-"
-# The prefix of a replay's transactions, before its stream and its id.
+# The prefix of a replay's transactions, followed by its stream and its id.
 REPLAY_WRITER_PREFIX = "hifi-replay-"
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """The operations allowed on one thing in Kafka, or on all whose names begin so."""
+    """The allowed operations on one resource in Kafka, or on all with this prefix."""
 
     resource: Resource
     name: str
@@ -82,28 +82,28 @@ def _all_of(prefix: str, *operations: Operation) -> Right:
     return Right("topic", prefix, (*operations, "Describe"), is_prefix=True)
 
 
-# Committing a lane's position takes Read, asking for it takes Describe.
+# Committing a lane's position needs Read, reading the position needs Describe.
 _LANES = Right("group", LANE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True)
 _SEES_LANES = Right("group", LANE_GROUP_PREFIX, ("Describe",), is_prefix=True)
 
 RIGHTS: Mapping[str, Sequence[Right]] = {
     "gateway": (
-        # It makes the topics of streams, lets them grow, and finds events for their senders.
+        # It creates and extends the topics of streams, and looks up events for their senders.
         _all_of(STREAM_PREFIX, "Read", "Write", "Create", "Alter", "DescribeConfigs"),
-        # And those of tables, which it takes away as well: their rows are owed to nobody.
+        # It creates the topics of tables, and deletes them: nobody is owed their rows.
         _all_of(TABLE_PREFIX, "Read", "Write", "Create", "Delete"),
-        # It has no business with what pipelines keep there.
+        # It does not need to read the state that pipelines keep there.
         _all_of(KEPT_PREFIX, "Create"),
-        # A dead letter that is sent again goes on where it would have gone.
+        # A redriven dead letter returns to the retry tiers.
         _all_of(RETRY_PREFIX, "Read", "Write", "DescribeConfigs"),
-        # A change is written with its author. The other gateways learn of the keys that were used
-        # (of requests, and of their senders), and of shares of quotas.
+        # A change is written with its author. Gateways tell each other about used idempotency keys
+        # and API keys, and about their shares of quotas.
         *_both(CONFIG, CHANGES, REDRIVEN, REPLAYS, REQUESTS, SHARES, USES, TRIALS),
         *_write(PROBE),
-        # The states of pipelines, as their processes report them; restores; and signed statements.
+        # Pipelines' states as reported by their processes, restores, and signed statements.
         *_read(PIPELINES, RESTORES, STATEMENTS),
-        # How long they keep something is asked when a stream is removed; and that a dead letter
-        # was sent again is in a receipt.
+        # When a stream is removed, it asks for their retention. A receipt records that a dead
+        # letter was sent again.
         *(
             Right("topic", topic, (*more, "Read", "Describe", "DescribeConfigs"))
             for topic, more in ((ACKED, _WRITES), (DEAD, ()), (RECEIPTS, _WRITES))
@@ -117,41 +117,41 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         *_both(STATE, LANES, TERMS),
         *_write(RECEIPTS, DEAD),
         _LANES,
-        # The lanes of each process.
+        # The leases of lanes.
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
     ),
     "retrier": (
-        # Replays are read out of the streams.
+        # Replays read events from the streams.
         _all_of(STREAM_PREFIX, "Read"),
         _all_of(RETRY_PREFIX, "Read", "Write"),
         *_read(CONFIG),
-        # Events that were read again, by it or by delivery, are labelled.
+        # It labels events that it or delivery has read a second time.
         *_both(STATE, LANES, REPLAYS),
         *_write(RECEIPTS, DEAD, PROBE),
         _LANES,
-        # The work of each process, and how far it is.
+        # The leases and the progress of its work.
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
         Right("transactional id", REPLAY_WRITER_PREFIX, ("Write", "Describe"), is_prefix=True),
     ),
     "pipelines": (
         _all_of(STREAM_PREFIX, "Read", "Write"),
-        # After a rebuild they take away the table of the generation before.
+        # After a rebuild they delete the table of the previous generation.
         _all_of(TABLE_PREFIX, "Read", "Write", "Delete"),
-        # They alone use what they keep, and take it away once a pipeline is gone.
+        # Only they use this state, and they delete it when a pipeline is gone.
         _all_of(KEPT_PREFIX, "Read", "Write", "Delete"),
         *_read(CONFIG),
         *_write(RECEIPTS, DEAD),
-        # Trials are asked for, and answered, there.
+        # They read requests for trials there, and answer them.
         *_both(PIPELINES, TRIALS),
         *_write(ARCHIVE),
-        # How far each pipeline is, and which process has which of them.
+        # The position of each pipeline, and the leases of pipelines.
         _LANES,
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
-        # What they leave behind, with how far they are.
+        # A pipeline's results are written in one transaction with its position.
         Right("transactional id", PIPELINES_WRITER_PREFIX, ("Write", "Describe"), is_prefix=True),
     ),
     "observe": (
-        # It reads all that it proves, and asks how the topics are kept.
+        # It reads all topics that it checks, and asks for their retention.
         _all_of(STREAM_PREFIX, "Read", "DescribeConfigs"),
         _all_of(RETRY_PREFIX, "Read", "DescribeConfigs"),
         *(
@@ -160,11 +160,11 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         ),
         *(
             Right("topic", topic, ("Read", "Write", "Describe", "DescribeConfigs"))
-            # The observers that send notices to channels also try the channels.
+            # The observers send notices to channels, and also answer trials of channels.
             for topic in (MINUTES, STATEMENTS, PROBE, AUDIT, TRIALS)
         ),
         _SEES_LANES,
-        # The active one of several observers, and its statements.
+        # The lease of the active observer, and its statements.
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
         Right("transactional id", AUDIT, ("Write", "Describe")),
     ),
@@ -174,8 +174,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
             *("Read", "Write", "Create", "Delete", "Alter", "AlterConfigs", "DescribeConfigs"),
         ),
         Right("group", OURS, ("Read", "Describe", "Delete"), is_prefix=True),
-        # How full its disks are (`hifi size`), and to give others their rights (`hifi topics
-        # --grant`). Kafka calls each cluster so.
+        # It asks how full the disks are (`hifi size`), and grants rights to others (`hifi topics
+        # --grant`). Every cluster has this name in Kafka.
         Right("cluster", "kafka-cluster", ("Alter", "Describe")),
         Right("transactional id", TRANSACTION_PREFIX, ("Write", "Describe"), is_prefix=True),
     ),
@@ -183,7 +183,7 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
 
 
 def table() -> str:
-    """RIGHTS as a table in Markdown."""
+    """Return RIGHTS as a Markdown table."""
     rows = [
         f"| {service} | {right.resource} | `{right.name}{'*' if right.is_prefix else ''}`"
         f" | {', '.join(right.operations)} |"

@@ -1,8 +1,8 @@
-"""Finds Kafka partitions that get more than their share of a stream, and the keys that make them.
+"""Finds Kafka partitions with more than their share of a stream, and the keys that cause it.
 
-Pure: others count events and look up keys. Nobody counts all keys: the gateway tells the most
-frequent ones of each second and Kafka partition (`frequent`, in its ledger), and readers of that
-add them up in little room (`Spread`).
+Pure: callers count events and look up keys. Nobody counts all keys: the gateway writes the most
+frequent ones of each second and Kafka partition into its ledger (`frequent`), and readers of the
+ledger add them up in little memory (`Spread`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,27 +13,27 @@ from zlib import crc32
 from shared.event.times import MINUTE_MS
 from shared.event.topic_safety import TopicFinding
 
-# With twice its share of eight, one partition has as much to do as two machines.
+# With twice its share, one of eight partitions has the work of two machines.
 _TIMES_MAX = 2.0
-# With fewer events, chance makes any picture.
+# With fewer events, the spread is mostly chance.
 EVENTS_MIN = 1_000
-# A key with this much of a partition's newest events has made it hot.
+# A key with at least this share of a partition's newest events is what made it hot.
 _KEY_PART_MIN = 0.1
 _KEYS_SHOWN, _KEY_CHARS_MAX = 3, 60
-# A row of the ledger tells at most this many keys, each with a good part of its events: less than
-# the part that makes a key worth naming, as chance may have it below that in a row.
+# A row of the ledger has at most this many keys, each with at least this share of its events. The
+# share is below the one above, as a frequent key may by chance be rarer in one row.
 _ROW_KEYS_MAX, _ROW_KEY_PART = 8, 1 / 16
-# The bytes that one Kafka partition brings through a pipeline are measured (docs/benchmarks.md);
-# half of that leaves room for a spike.
+# Half of the measured throughput of one Kafka partition in a pipeline (docs/benchmarks.md), which
+# leaves room for a spike.
 PARTITION_BYTES_PER_S_EASY = 10_000_000
 
 
 @dataclass(slots=True)
 class HotKeys:
-    """The keys that come most, however many there are: a space-saving sketch (Metwally, 2005).
+    """The most frequent of any number of keys: a space-saving sketch (Metwally, 2005).
 
-    A key that comes more often than one in `room` is in it; its count is too high by no more than
-    the least of them.
+    It has every key with more than 1/`room` of the events. A count is too high by the lowest count
+    at most.
     """
 
     room: int = 64
@@ -49,16 +49,16 @@ class HotKeys:
         self._counts[key] = self._counts.pop(least) + count
 
     def add_others(self, count: int) -> None:
-        """Count events whose keys are not worth telling, or that have none."""
+        """Count events with rare keys or without keys."""
         self._total += count
 
     def halve(self) -> None:
-        """Let what came so far count for half as much."""
+        """Halve the weight of all events so far."""
         self._total /= 2
         self._counts = {key: count / 2 for key, count in self._counts.items()}
 
     def top(self) -> list[tuple[str, float]]:
-        """The keys with a good part of all events, each with its part, the largest first."""
+        """Return the frequent keys with their shares of all events, the largest first."""
         ranked = sorted(self._counts.items(), key=lambda each: (-each[1], each[0]))
         parts = ((key, count / self._total) for key, count in ranked)
         return [(key, part) for key, part in parts if part >= _KEY_PART_MIN][:_KEYS_SHOWN]
@@ -66,24 +66,24 @@ class HotKeys:
 
 @dataclass(frozen=True, slots=True)
 class SpreadView:
-    """How a stream's events have come to lie in its Kafka partitions lately."""
+    """The recent spread of a stream's events over its Kafka partitions."""
 
-    # The number of the Kafka partition that has most, its part of all events, and how many times
-    # its even share that is.
+    # The number of the fullest Kafka partition, its share of all events, and that share as a
+    # multiple of an even share.
     fullest: int
     part: float
     times: float
-    # Whether that is too much.
+    # Whether that multiple is too high.
     is_hot: bool
-    # The most frequent keys, and what part of the stream's events each has.
+    # The most frequent keys, each with its share of the stream's events.
     keys: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(slots=True)
 class Spread:
-    """Where the events of one stream lie, and their keys, in little room for any number of both.
+    """The spread of one stream's events and its frequent keys, in little memory.
 
-    With each minute what came before counts for half as much.
+    Each minute halves the weight of all earlier events.
     """
 
     _counts: dict[int, float] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Spread:
     def take(
         self, partition: int, count: int, keys: Iterable[tuple[str, int]], *, now_ms: int
     ) -> None:
-        """Enter events of one Kafka partition, and the frequent ones of their keys."""
+        """Count events of one Kafka partition, with their frequent keys."""
         self._age(now_ms)
         self._counts[partition] = self._counts.get(partition, 0) + count
         for key, times in keys:
@@ -102,7 +102,7 @@ class Spread:
         self._keys.add_others(count)
 
     def view(self, partition_count: int, *, now_ms: int) -> SpreadView | None:
-        """None for too few events: chance makes any picture of them."""
+        """Return the spread; None if there are too few events to tell it from chance."""
         self._age(now_ms)
         counts = [self._counts.get(number, 0.0) for number in range(partition_count)]
         total = sum(counts)
@@ -115,7 +115,7 @@ class Spread:
 
     def _age(self, now_ms: int) -> None:
         minute = now_ms // MINUTE_MS
-        # After an hour nothing is left of anything.
+        # After 60 halvings nothing is left.
         for _ in range(min(minute - self._minute, 60)):
             self._counts = {number: count / 2 for number, count in self._counts.items()}
             self._keys.halve()
@@ -123,7 +123,7 @@ class Spread:
 
 
 def key_text(key: bytes) -> str:
-    """A key as it is shown: a long one by its beginning, and a number of its own."""
+    """Return a key as text; a long key is cut, with a checksum at its end."""
     text = key.decode(errors="replace")
     if len(text) <= _KEY_CHARS_MAX:
         return text
@@ -131,7 +131,7 @@ def key_text(key: bytes) -> str:
 
 
 def frequent(counts: Mapping[bytes, int], event_count: int) -> tuple[tuple[str, int], ...]:
-    """The keys that a good part of some events have, and how many each, the most frequent first."""
+    """Return the frequent keys among some events, with their counts, the most frequent first."""
     least = event_count * _ROW_KEY_PART
     ranked = sorted(
         ((count, key) for key, count in counts.items() if count >= least),
@@ -142,9 +142,9 @@ def frequent(counts: Mapping[bytes, int], event_count: int) -> tuple[tuple[str, 
 
 
 def hottest(counts: Sequence[float]) -> int | None:
-    """The number of the Kafka partition that got more than twice its share, if one did."""
+    """Return the number of the fullest Kafka partition, if it has more than twice its share."""
     total = sum(counts)
-    if total < EVENTS_MIN or len(counts) < 2:  # noqa: PLR2004 - one alone has its share
+    if total < EVENTS_MIN or len(counts) < 2:  # noqa: PLR2004 - a single one has its share
         return None
     most = max(range(len(counts)), key=counts.__getitem__)
     return most if counts[most] * len(counts) > _TIMES_MAX * total else None
@@ -153,7 +153,7 @@ def hottest(counts: Sequence[float]) -> int | None:
 def examine_spread(
     stream: str, counts: Sequence[int], keys: Iterable[tuple[str, float]], *, is_by_shards: bool
 ) -> list[TopicFinding]:
-    """Find what makes an hour's events lie unevenly in a stream's Kafka partitions."""
+    """Find the cause of an uneven spread of an hour's events over a stream's Kafka partitions."""
     hot = hottest(counts)
     if hot is None:
         return []
@@ -166,7 +166,7 @@ def examine_spread(
     if is_by_shards:
         mend = "that shard is large: give it a stream of its own, or split it"
     elif named:
-        says += f"; of its newest most come with the keys {named}"
+        says += f"; the most frequent keys of its newest events are {named}"
         mend = "choose a key with more values (docs/partitions.md), or give these their own stream"
     else:
         mend = "no key stands out: more partitions spread the keys further (docs/partitions.md)"
@@ -182,14 +182,12 @@ def examine_count(
     if needed > partition_count:
         says = (
             f"{bytes_per_s / 1e6:,.1f} MB/s came in the last hour, in {_count(partition_count)}:"
-            f" each brings {PARTITION_BYTES_PER_S_EASY / 1e6:.0f} MB/s with ease"
+            f" each one easily carries {PARTITION_BYTES_PER_S_EASY / 1e6:.0f} MB/s"
         )
         mend = f"`hifi streams put {stream} --partitions {needed}`: docs/partitions.md"
         findings.append(TopicFinding(f"partitions of {stream}", "note", says, mend))
     if shards > partition_count:
-        says = (
-            f"a destination has {shards} shards, and there are {_count(partition_count)} for them"
-        )
+        says = f"a destination has {shards} shards, but the stream has {_count(partition_count)}"
         mend = (
             f"`hifi streams put {stream} --partitions {shards}`: a shard without one does nothing"
         )

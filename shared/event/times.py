@@ -1,4 +1,4 @@
-"""Says what a minute, an hour and a day are; decides how times are cut to a minute and written."""
+"""Defines units of time, cuts times to minutes, and writes times as text."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,11 +10,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def minute_of(time_ms: int) -> int:
-    """The start of the minute that a time falls into."""
+    """Return the start of a time's minute."""
     return time_ms - time_ms % MINUTE_MS
 
 
 def rfc3339(time_ms: int) -> str:
-    """To the millisecond, in UTC; OverflowError for a year that no calendar has."""
+    """Write a time to the millisecond, in UTC; OverflowError beyond the year 9999."""
     time = _EPOCH + timedelta(milliseconds=time_ms)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

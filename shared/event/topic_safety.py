@@ -1,6 +1,6 @@
-"""Finds unsafe settings of a machine, a cluster and its topics, and says how to mend them.
+"""Finds unsafe settings of a machine, a cluster and its topics, and says how to fix them.
 
-Others look (at files, ports, Kafka); this module says what the facts they bring mean.
+Callers collect the facts from files, ports and Kafka; the code here judges them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,15 +14,15 @@ Grade = Literal["good", "note", "unsafe"]
 Holder = Literal["nobody", "hifi", "somebody"]
 
 IN_SYNC_MIN = "min.insync.replicas"
-# Fewer copies than this survive no failure without loss or a pause.
+# With fewer copies, any failure causes a loss or a pause.
 _REPLICAS_SAFE = 3
-# Settings of which more is fine (-1 is Kafka's word for "without end"), and of which less is.
+# Settings that may be higher than wanted (-1 is Kafka's "unlimited"), and those that may be lower.
 _AT_LEAST = frozenset({"retention.ms", "max.message.bytes"})
 _AT_MOST = frozenset({"segment.ms"})
-# What pyproject.toml asks for: tomllib, TaskGroup and asyncio.timeout came with it.
+# The version in pyproject.toml: tomllib, TaskGroup and asyncio.timeout came with it.
 PYTHON_SAFE = (3, 11)
 _GB = 10**9
-# Sixteen of the embedded Kafka's segments of 64 MB; it stops for good on a full disk.
+# Sixteen of the embedded Kafka's 64 MB segments; it stops for good when the disk is full.
 DISK_BYTES_MIN = _GB
 # A day of 100 events/s of 500 bytes.
 DISK_BYTES_EASY = 5 * _GB
@@ -30,34 +30,34 @@ DISK_BYTES_EASY = 5 * _GB
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The number of copies of each record; set, never guessed from the brokers there are.
+    """The configured number of copies of each record, and other settings of a whole cluster.
 
-    Three, of which two must have an event before it counts as stored: one zone may fail without
-    loss, and without a pause. Also the other settings that the cluster decides for every topic.
+    With three copies, two of which must have an event before it counts as stored, one zone may fail
+    without a loss or a pause. The number is never guessed from the running brokers.
     """
 
     replicas: int = 3
     in_sync_min: int = 2
-    # After how long a topic that is deleted from begins a new segment. Without it, the topic's own
-    # setting counts, or Kafka's.
+    # When a topic with a retention begins a new segment. Without it, the topic's own setting
+    # counts, or Kafka's.
     segment_ms: int | None = None
-    # Settings of a topic that this Kafka lets nobody change, as some managed ones do.
+    # Topic settings that this Kafka does not allow to change, as with some managed ones.
     left_out: frozenset[str] = frozenset()
 
     def settings_of(self, spec: TopicSpec) -> dict[str, str]:
-        """The settings of a topic that are ours to choose, besides its copies."""
+        """Return the topic settings that Hifi chooses, besides the number of copies."""
         settings = dict(spec.settings)
         if self.segment_ms is not None and "retention.ms" in settings:
             settings["segment.ms"] = str(self.segment_ms)
         return {key: value for key, value in settings.items() if key not in self.left_out}
 
     def creation_settings_of(self, spec: TopicSpec) -> dict[str, str]:
-        """The same, with how many copies must have a record."""
+        """Return the settings for a new topic: those of `settings_of`, and the in-sync minimum."""
         needed = {IN_SYNC_MIN: str(self.in_sync_min)}
         return self.settings_of(spec) | (needed if IN_SYNC_MIN not in self.left_out else {})
 
     def falls_short(self, state: "TopicState") -> bool:
-        """Whether a topic keeps fewer copies than this, or acknowledges before enough have it."""
+        """Whether a topic has too few copies, or acknowledges records before enough have them."""
         return state.replicas_min < self.replicas or state.needed < self.in_sync_min
 
 
@@ -73,13 +73,13 @@ class TopicState:
 
     @property
     def needed(self) -> int:
-        """How many replicas must have a record before it counts as stored."""
+        """The number of replicas that must have a record before it counts as stored."""
         return int(self.settings.get(IN_SYNC_MIN, "1"))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFinding:
-    """One thing looked at. `mend` says what to do, and is empty where nothing need be done."""
+    """The finding about one subject. `mend` says what to do; it is empty if nothing is needed."""
 
     subject: str
     grade: Grade
@@ -87,12 +87,12 @@ class TopicFinding:
     mend: str = ""
 
 
-# The grade and description of a fault in a topic, and how to mend it.
+# The grade and description of a fault in a topic, and how to fix it.
 _Wrong: TypeAlias = tuple[Grade, str, str]
 
 
 def is_safe(findings: Sequence[TopicFinding]) -> bool:
-    """Whether nothing stands in the way; notes do not."""
+    """Whether no finding is unsafe; notes are allowed."""
     return all(finding.grade != "unsafe" for finding in findings)
 
 
@@ -105,10 +105,10 @@ def examine_python(version: tuple[int, ...], *, path: str) -> TopicFinding:
 
 
 def examine_jars(jar_set: str, *, total: int, missing_bytes: Sequence[int]) -> TopicFinding:
-    """Missing jars are no fault: the next start brings them. One with other bytes is not asked."""
+    """Report missing jars as a note: the next start fetches them."""
     subject = f"{jar_set} jars"
     if not missing_bytes:
-        says = f"{total} of {total}, each with the digest of the lock"
+        says = f"{total} of {total}, each with the digest in the lock file"
         return TopicFinding(subject, "good", says)
     says = f"{total - len(missing_bytes)} of {total} are in the cache"
     mend = f"`hifi up` fetches the rest by itself ({sum(missing_bytes) / 1e6:.0f} MB)"
@@ -121,7 +121,7 @@ def examine_port(port: int, *, option: str, holder: Holder) -> TopicFinding:
         return TopicFinding(subject, "good", f"free for {option}")
     if holder == "hifi":
         return TopicFinding(subject, "good", f"held by Hifi itself, which is up ({option})")
-    says = f"wanted for {option}, and something else listens there: `hifi up` cannot start"
+    says = f"needed for {option}, but another program listens there: `hifi up` cannot start"
     mend = f"stop it (`lsof -i :{port}` names it), or choose another port with {option}"
     return TopicFinding(subject, "unsafe", says, mend)
 
@@ -137,11 +137,11 @@ def examine_disk(folder: str, *, free_bytes: int) -> TopicFinding:
 
 
 def examine_cluster(copies: Copies, *, broker_count: int) -> TopicFinding:
-    """Whether the cluster as a whole can keep an event when a machine is lost."""
+    """Check whether the cluster as a whole keeps events when it loses a machine."""
     brokers = f"{broker_count} broker{'' if broker_count == 1 else 's'}"
     if broker_count < copies.replicas:
         says = f"{brokers} answer{'s' if broker_count == 1 else ''}, for {copies.replicas} copies"
-        mend = "start those that are down; HIFI_KAFKA_REPLICAS says how many copies there are to be"
+        mend = "start those that are down; HIFI_KAFKA_REPLICAS sets the number of copies"
         return TopicFinding("brokers", "unsafe", says, mend)
     if copies.replicas >= _REPLICAS_SAFE:
         return TopicFinding("brokers", "good", brokers)
@@ -152,7 +152,7 @@ def examine_cluster(copies: Copies, *, broker_count: int) -> TopicFinding:
 
 
 def examine_elr(level: int | None) -> TopicFinding:
-    """Eligible leader replicas: Kafka remembers who has everything when nobody is in sync."""
+    """Check eligible leader replicas: brokers known to have all events when none is in sync."""
     subject = "eligible leader replicas"
     if level is None:
         return TopicFinding(subject, "note", "these brokers do not say whether they are on")
@@ -166,7 +166,7 @@ def examine_elr(level: int | None) -> TopicFinding:
 def examine_topic(
     spec: TopicSpec, state: TopicState | None, *, copies: Copies
 ) -> list[TopicFinding]:
-    """The faults of one topic, or a finding that all is well with it."""
+    """Return the faults of one topic, or one finding that the topic is good."""
     if state is None:
         return [TopicFinding(spec.name, "unsafe", "does not exist", "create it, or run `hifi up`")]
     wrong = [
@@ -181,12 +181,12 @@ def examine_topic(
 
 
 def examine_marks(dead: TopicState, marks: TopicState) -> Iterator[TopicFinding]:
-    """Whether each mark of a re-drive outlives its dead letter, which else is sent again twice."""
+    """Check that redrive marks outlive their dead letters, which else could be sent twice."""
     kept_ms, marked_ms = (int(each.settings.get("retention.ms", "-1")) for each in (dead, marks))
     wanted_ms = kept_ms + int(dead.settings.get("segment.ms", SEGMENT_MS)) + DAY_MS
     if marked_ms != -1 and (kept_ms == -1 or marked_ms < wanted_ms):
         wanted = str(-1 if kept_ms == -1 else wanted_ms)
-        says = f"retention.ms is {marked_ms}: {dead.name} keeps letters for longer than their marks"
+        says = f"retention.ms is {marked_ms}: {dead.name} keeps letters longer than their marks"
         yield TopicFinding(marks.name, "unsafe", says, _alter(marks.name, "retention.ms", wanted))
 
 
@@ -214,7 +214,7 @@ def _examine_settings(settings: Mapping[str, str], state: TopicState) -> Iterato
 
 
 def _is_enough(setting: str, actual: str | None, wanted: str) -> bool:
-    """Whether a setting does what we need; more time or room than that is nobody's harm."""
+    """Whether a setting is sufficient; more time or space than needed is harmless."""
     if actual is None:
         return False
     if setting in _AT_LEAST:
@@ -225,7 +225,7 @@ def _is_enough(setting: str, actual: str | None, wanted: str) -> bool:
 
 
 def _examine_losses(spec: TopicSpec, state: TopicState) -> Iterator[_Wrong]:
-    """Two settings that nobody needs and that lose acknowledged events."""
+    """Check two unneeded settings that lose acknowledged events."""
     if state.settings.get("unclean.leader.election.enable", "false") != "false":
         says = "unclean.leader.election.enable is true: a broker that lacks events may lead"
         yield "unsafe", says, _alter(state.name, "unclean.leader.election.enable", "false")
@@ -237,7 +237,7 @@ def _examine_losses(spec: TopicSpec, state: TopicState) -> Iterator[_Wrong]:
 
 
 def _examine_partitions(spec: TopicSpec, state: TopicState) -> Iterator[_Wrong]:
-    """More than planned are somebody's wish, fewer are slow; one is there to be read in order."""
+    """Check the partition count: more is allowed, fewer is slow, one means reading in order."""
     count, planned = state.partition_count, spec.partition_count
     if planned == 1 < count:
         says = f"has {count} Kafka partitions and must have 1 to be read in order"
@@ -263,7 +263,7 @@ def _examine_copies(state: TopicState, copies: Copies) -> Iterator[_Wrong]:
         says = f"min.insync.replicas is {needed} with RF {replicas}: nothing can ever be stored"
         yield "unsafe", says, alter
     elif state.in_sync_min < needed:
-        says = f"only {in_sync} and {needed} must be: nothing can be stored now"
+        says = f"only {in_sync}, but {needed} must be: nothing can be stored now"
         yield "unsafe", says, start
     elif state.in_sync_min < replicas:
         yield "note", in_sync, f"{start}, or wait until they have caught up"

@@ -1,6 +1,6 @@
-"""Every topic's name, the keys written to it, and how it must be set up.
+"""Defines every topic's name, the keys of its records, and its settings.
 
-No other file spells a topic name. A reader that meets a topic of ours asks here what it is.
+No other file spells out a topic's name; the code here also recognizes Hifi's topics by name.
 """
 
 import re
@@ -14,17 +14,17 @@ ConfigKind = Literal[
     "stream", "destination", "pipeline", "replacement", "table", "channel", "key", "tenant",
     "changes"]  # fmt: skip
 
-# The prefix of everything of ours in a cluster.
+# The prefix of all topics and groups of Hifi in a cluster.
 OURS = "hifi."
 STREAM_PREFIX = "hifi.stream."
 TABLE_PREFIX = "hifi.table."
-# The state that a pipeline keeps of events it has read: open windows, and keys that it has seen.
+# The state of pipelines: open windows, and known keys.
 KEPT_PREFIX = "hifi.kept."
 RETRY_PREFIX = "hifi.retry."
-# Events that were not tried when they were due wait beside their tier: they may be a crowd, which
-# would stand before the others' few.
+# Events that were parked when they were due wait beside their tier: there may be so many that
+# other destinations' few events would have to wait behind them.
 _PARKED = ".parked"
-# Where due events of destinations that answer slowly go on to (ADR 0051).
+# The tier for due events of slow destinations (ADR 0051).
 SLOW_TIER = "slow"
 DEAD = "hifi.dead"
 RECEIPTS = "hifi.receipts"
@@ -33,17 +33,17 @@ MINUTES = "hifi.minutes"
 STATEMENTS = "hifi.statements"
 AUDIT = "hifi.audit"
 LANE_GROUP_PREFIX = "hifi.lane."
-# The groups in which processes of the same service share out its work.
+# The groups in which a service's processes divide its work.
 LEASE_GROUP_PREFIX = "hifi.leases."
-# The beginning of a pipeline lane's name, where a destination has its own name.
+# The prefix of a pipeline's name among the names of a stream's destinations.
 _PIPELINE = "pipeline:"
-# The group with a restore's progress, by its id; and the name under which it writes to a stream.
+# The prefixes of the group with a restore's progress, and of its transactional id.
 RESTORE_GROUP_PREFIX = "hifi.restore."
 _RESTORE_WRITER_PREFIX = "hifi-restore-"
-# Each process that runs pipelines writes as the holder of its slots.
+# Processes with pipelines write under the ids of the slots that they hold.
 PIPELINES_WRITER_PREFIX = "hifi-pipelines."
-# The lanes over all tiers, and over what waits for slow destinations; any other lane is called
-# after its destination.
+# The retrier's lanes, for all tiers and for slow destinations. Other lanes have the names of
+# their destinations.
 RETRIER = "retrier"
 RETRIER_SLOW = "retrier-slow"
 CONFIG = "hifi.config"
@@ -62,68 +62,68 @@ SHARES = "hifi.shares"
 TRIALS = "hifi.trials"
 USES = "hifi.uses"
 
-# No dot: Kafka's own metrics cannot tell a.b from a_b, and a stream is one word of the topic name.
-# 100 characters leave room for the prefix in Kafka's 249.
+# No dot: Kafka's own metrics cannot distinguish a.b from a_b, and a dot ends the stream's part of a
+# topic name. 100 characters leave room for the prefix in Kafka's 249.
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
 # Longer than the longest outage we plan for (a long weekend) plus the 72 h retry span.
 STREAM_RETENTION_MS = 7 * DAY_MS
-# The retry deadline of 72 h and a day to notice that the retrier stands still.
+# The retry deadline of 72 h and a day to notice that the retrier does not run.
 RETRY_RETENTION_MS = 4 * DAY_MS
-# A month to look at what was given up, as Stripe keeps undelivered events for 30 days.
+# A month to look at dead letters; Stripe, too, keeps undelivered events for 30 days.
 DEAD_RETENTION_MS = 30 * DAY_MS
 # As long as dead letters, so that an audit can always explain one.
 RECEIPTS_RETENTION_MS = 30 * DAY_MS
 
-# Kafka deletes whole segments, a week's by default: with segments of a day a dead letter is gone a
-# day after its month at the latest, and its mark, which is younger, a day later.
+# Kafka deletes whole segments, of a week by default. With segments of a day, a dead letter is
+# deleted a day after its month at the latest, and its mark, which is younger, a day later.
 SEGMENT_MS = DAY_MS
 _SEGMENT_MS_OF_KAFKA = 7 * DAY_MS
 REDRIVEN_RETENTION_MS = DEAD_RETENTION_MS + SEGMENT_MS + DAY_MS
-# Longer than what it names: events that Kafka deletes unread have their ids in the ledger.
+# Longer than streams: the ledger has the ids of events that Kafka deletes unread.
 ACKED_RETENTION_MS = STREAM_RETENTION_MS + DAY_MS
-# A year, as audits of people go; a statement has a few hundred bytes.
+# A year, as human auditors need it; a statement has a few hundred bytes.
 STATEMENTS_RETENTION_MS = 365 * DAY_MS
-# As long: people ask who has changed something when it has come out.
+# As long as statements: people often ask for the author of a change months later.
 CHANGES_RETENTION_MS = STATEMENTS_RETENTION_MS
 
-# Kafka's word for it is -1, but people also write a number that no calendar has.
+# Kafka's value for "forever" is -1, but people also set a huge number.
 _FOR_EVER_MS = 36_500 * DAY_MS
 
-# A process with a copy of a table that was away for less than half of this has missed no deletion.
+# A process that was down for less than half of this has missed no deletion in its copy of a table.
 TOMBSTONES_KEPT_MS = 7 * DAY_MS
 
-# How long an Idempotency-Key is good, as Stripe's is.
+# How long an Idempotency-Key is valid, as with Stripe.
 REQUESTS_RETENTION_MS = DAY_MS
 
-# A process that starts reads it whole, in a second.
+# A starting process reads the whole segment, in a second.
 LANES_SEGMENT_BYTES = 16_777_216
 
-# Nobody reads a probe; an hour shows a person when it last worked.
+# Nobody reads probes; an hour of them shows people when Kafka last accepted one.
 PROBE_RETENTION_MS = HOUR_MS
 
 # Twice Kafka's default limit for a record: the largest possible event, with a retry's headers
 # around it, must still fit, or its lane would stop forever.
 OUTCOME_BYTES_MAX = 2_097_152
 
-# Four Kafka partitions keep both cores of a small machine busy and can be raised per stream.
+# Four Kafka partitions keep both cores of a small machine busy; each stream can have more.
 STREAM_PARTITIONS = 4
-# All events that wait for a destination are in one of them, so a crowd or a hang concerns a quarter
-# of the others; and the tiers are worked on in this many parts.
+# All events that wait for a destination are in one of them, so a crowd of events or a hang affects
+# a quarter of the destinations. The tiers are also processed in this many parts.
 RETRY_PARTITIONS = 4
 # Outcomes move at the pace of their lanes, so two are enough to spread them.
 OUTCOME_PARTITIONS = 2
-# Enough that each broker leads one, of as many brokers as there commonly are: the retrier asks each
-# for the time. And a probe finds a leader also when one broker is away.
+# Enough for each broker of a typical cluster to lead one: the retrier asks each for the time. A
+# probe also finds a leader while one broker is down.
 PROBE_PARTITIONS = 12
-# Enough that a broker that fails holds up only some of the keys. It must not grow: the records of
-# a key are in the order of its partition.
+# Enough for a failing broker to delay only some of the keys. The number must not grow: it would
+# move keys to other partitions and break the order of their records.
 REQUESTS_PARTITIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """How a topic must be set up; `hifi doctor` compares, the embedded stack creates."""
+    """A topic's necessary settings: `hifi up` creates it with them, `hifi doctor` checks them."""
 
     name: str
     partition_count: int
@@ -140,7 +140,7 @@ def stream_topic(stream: str) -> str:
 
 
 def stream_of(topic: str) -> str:
-    """The stream of a stream topic; any other topic's name is returned whole."""
+    """Return the stream of a stream topic; return any other topic's name whole."""
     return topic.removeprefix(STREAM_PREFIX)
 
 
@@ -149,12 +149,12 @@ def retry_topic(tier: str, *, is_parked: bool = False) -> str:
 
 
 def tier_topics(tier: str) -> tuple[str, str]:
-    """A tier's two topics: one for events that were tried last, one for parked events."""
+    """Return a tier's two topics: for events after an attempt, and for parked events."""
     return retry_topic(tier), retry_topic(tier, is_parked=True)
 
 
 def retry_topics(tiers: Iterable[str]) -> list[str]:
-    """Every topic in which events wait."""
+    """Return all topics in which events wait."""
     return [*(topic for tier in tiers for topic in tier_topics(tier)), retry_topic(SLOW_TIER)]
 
 
@@ -167,76 +167,76 @@ def is_of_parked(topic: str) -> bool:
 
 
 def destination_id(stream: str, destination: str) -> str:
-    """A destination belongs to one stream, so its identity names both."""
+    """Return a destination's id, which names its stream as well."""
     return f"{stream}/{destination}"
 
 
 def stream_and_name(destination_id: str) -> tuple[str, str]:
-    """The stream of a destination, and its name there."""
+    """Return the stream of a destination, and its name there."""
     stream, _, name = destination_id.partition("/")
     return stream, name
 
 
 def retry_key(destination: str) -> bytes:
-    """The key on a retry tier: all that waits for a destination is in one Kafka partition of it."""
+    """Return the key in a retry tier: a destination's waiting events are in one Kafka partition."""
     return destination.encode()
 
 
 def topic_of(lane: str) -> str:
-    """The topic that a destination or a pipeline takes its events from."""
+    """Return the topic that a destination or a pipeline reads."""
     return stream_topic(stream_and_name(lane)[0])
 
 
 def lane_group(destination: str) -> str:
-    """The consumer group that shows ordinary lag tools how far a lane is; nobody joins it.
+    """Return the consumer group with a lane's position, for ordinary lag tools; nobody joins it.
 
-    The retrier's lanes share one, as they share no topic.
+    The retrier's lanes can share one group, because they have no topic in common.
     """
     name = RETRIER if destination == RETRIER_SLOW else destination
     return LANE_GROUP_PREFIX + name.replace("/", ".")
 
 
 def pipeline_lane(stream: str, pipeline: str, generation: int = 1) -> str:
-    """A pipeline's id at the stream that it reads; no destination is called so.
+    """Return a pipeline's id at the stream that it reads; no destination can have it.
 
-    A rebuilt pipeline reads the stream again, and so has another id.
+    A rebuilt pipeline reads the stream again, so it has another id.
     """
     return destination_id(stream, _PIPELINE + of_generation(pipeline, generation))
 
 
 def pipeline_of(lane: str) -> str | None:
-    """The pipeline whose lane it is, if it is one's, of any generation."""
+    """Return the name of the lane's pipeline, of any generation; None for other lanes."""
     _, name = stream_and_name(lane)
     return name.removeprefix(_PIPELINE).partition(".")[0] if is_pipelines(name) else None
 
 
 def is_pipelines(name: str) -> bool:
-    """Whether a name, where destinations of a stream have theirs, is that of a pipeline."""
+    """Whether a name among those of a stream's destinations belongs to a pipeline."""
     return name.startswith(_PIPELINE)
 
 
 def pipelines_writer(slot: int) -> str:
-    """The id under which a slot's holder writes, in transactions, what pipelines leave behind."""
+    """Return the transactional id of a slot's holder, which writes pipelines' results."""
     return f"{PIPELINES_WRITER_PREFIX}{slot}"
 
 
 def restore_group(restore_id: str) -> str:
-    """The consumer group that holds how far a restore is; nobody joins it."""
+    """Return the consumer group with a restore's progress; nobody joins it."""
     return f"{RESTORE_GROUP_PREFIX}{restore_id}"
 
 
 def restore_writer(stream: str) -> str:
-    """The id under which events are restored into a stream: one writer at a time."""
+    """Return the transactional id for restores into a stream: one writer at a time."""
     return f"{_RESTORE_WRITER_PREFIX}{stream}"
 
 
 def lease_group(service: str) -> str:
-    """The group in which the processes of a service share its work out."""
+    """Return the group in which a service's processes divide its work."""
     return LEASE_GROUP_PREFIX + service
 
 
 def config_key(kind: ConfigKind, name: str) -> bytes:
-    """The key of the record that holds an object of the configuration."""
+    """Return the key of a configured object's record."""
     return f"{kind}:{name}".encode()
 
 
@@ -245,12 +245,12 @@ def stream_spec(stream: str, *, partition_count: int = STREAM_PARTITIONS) -> Top
 
 
 def of_generation(name: str, generation: int) -> str:
-    """No name of a table or of a pipeline has a dot."""
+    """Add a generation to a name of a table or pipeline, which never has a dot."""
     return name if generation == 1 else f"{name}.{generation}"
 
 
 def name_and_generation(title: str) -> tuple[str, int]:
-    """The parts that `of_generation` has put together; for anything else the generation is 0."""
+    """Split a text from `of_generation`; for any other text the generation is 0."""
     name, _, generation = title.partition(".")
     if generation and not generation.isdecimal():
         return name, 0
@@ -258,30 +258,30 @@ def name_and_generation(title: str) -> tuple[str, int]:
 
 
 def table_topic(table: str, generation: int = 1) -> str:
-    """The topic with a table's rows."""
+    """Return the topic with a table's rows."""
     return TABLE_PREFIX + of_generation(table, generation)
 
 
 def table_of(topic: str) -> str:
-    """The table of a table's topic; any other topic's name is returned whole."""
+    """Return the table of a table's topic; return any other topic's name whole."""
     if not topic.startswith(TABLE_PREFIX):
         return topic
     return topic.removeprefix(TABLE_PREFIX).partition(".")[0]
 
 
 def kept_topic(pipeline: str, generation: int = 1) -> str:
-    """The topic with what a pipeline keeps."""
+    """Return the topic of a pipeline's windows or keys."""
     return KEPT_PREFIX + of_generation(pipeline, generation)
 
 
 def kept_spec(pipeline: str, generation: int = 1) -> TopicSpec:
-    """The process that goes on with the pipeline reads it whole, so old values go soon."""
+    """Return a kept topic's settings: it is read whole at a start, so it is compacted soon."""
     kept = {"segment.bytes": str(LANES_SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.2"}
     return TopicSpec(kept_topic(pipeline, generation), 1, {**_COMPACTED, **kept})
 
 
 def table_spec(table: str, generation: int = 1, *, retention_ms: int | None = None) -> TopicSpec:
-    """One partition: rows change in one order, and one offset says how far somebody is."""
+    """Return a table's settings: one partition, for one order of changes and one position."""
     settings = {**_COMPACTED, "delete.retention.ms": str(TOMBSTONES_KEPT_MS), **_SEGMENTS}
     if retention_ms is not None:
         settings |= {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
@@ -291,7 +291,7 @@ def table_spec(table: str, generation: int = 1, *, retention_ms: int | None = No
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """How many Kafka partitions the topics have that grow with the traffic of all streams."""
+    """The partition counts of topics that grow with the traffic of all streams."""
 
     retry: int = RETRY_PARTITIONS
     dead: int = OUTCOME_PARTITIONS
@@ -302,7 +302,7 @@ class PartitionCounts:
 def fixed_specs(
     tiers: Sequence[str], counts: PartitionCounts | None = None
 ) -> tuple[TopicSpec, ...]:
-    """Every topic there is besides the streams' own."""
+    """Return all topics other than those of streams, tables and pipelines' state."""
     counts = counts or PartitionCounts()
     return (
         *(
@@ -311,50 +311,50 @@ def fixed_specs(
         ),
         TopicSpec(DEAD, counts.dead, {**_outcome_log(DEAD_RETENTION_MS), **_SEGMENTS}),
         TopicSpec(RECEIPTS, counts.receipts, _outcome_log(RECEIPTS_RETENTION_MS)),
-        # Ids are half their size once compressed, and nobody waits for the broker to do it.
+        # Compression halves the size of ids, and nobody waits for the broker to compress them.
         TopicSpec(ACKED, counts.ledger, {**_log(ACKED_RETENTION_MS), "compression.type": "zstd"}),
         TopicSpec(MINUTES, 1, _log(RECEIPTS_RETENTION_MS)),
-        # One partition: a statement names the one before it.
+        # One partition: each statement names the previous one.
         TopicSpec(STATEMENTS, 1, _log(STATEMENTS_RETENTION_MS)),
-        # The audit's knowledge from run to run, rewritten by each: only the newest counts.
+        # The audit's state, rewritten by each run: only the newest counts.
         TopicSpec(AUDIT, 1, {**_COMPACTED, **_SEGMENTS, "compression.type": "zstd"}),
-        # One partition: readers of the configuration see its changes in the order of writing.
+        # One partition: readers of the configuration see changes in the order of writing.
         TopicSpec(CONFIG, 1, _COMPACTED),
-        # Changes with their authors, as many of a tenant as it has keys here; uses of API keys.
+        # Changes with their authors (a tenant's new change replaces its oldest); uses of API keys.
         *(TopicSpec(name, 1, _newest_of_each(CHANGES_RETENTION_MS)) for name in (CHANGES, USES)),
         TopicSpec(STATE, 1, _COMPACTED),
-        # The verdict on each pipeline: followers of pipelines follow this.
+        # The state of each pipeline.
         TopicSpec(PIPELINES, 1, _COMPACTED),
-        # The description of each object of an archive, which also stands beside the object.
+        # The description of each object of an archive, which the store has beside the object, too.
         TopicSpec(ARCHIVE, 1, _log(RECEIPTS_RETENTION_MS)),
         restores_spec(),
         TopicSpec(REPLAYS, 1, restores_spec().settings),
-        # A mark of a hundred bytes for each delivery: at a start, those not yet compacted are read.
+        # 100 bytes for each delivery; a starting process reads those that are not yet compacted.
         TopicSpec(LANES, 1, {**_COMPACTED, "segment.bytes": str(LANES_SEGMENT_BYTES)}),
-        # Marks of dead letters that were sent again: one for each, and longer than they rest.
+        # A mark for each dead letter that was sent again, kept longer than the dead letter.
         TopicSpec(REDRIVEN, 1, {**_log(REDRIVEN_RETENTION_MS), **_NEWEST}),
-        # Deleted, not compacted: a claim that came too late would take the answer away (ADR 0060).
+        # Deleted, not compacted: a late claim would remove the answer (ADR 0060).
         TopicSpec(REQUESTS, REQUESTS_PARTITIONS, {**_log(REQUESTS_RETENTION_MS), **_SEGMENTS}),
-        # Nobody reads records older than seconds; one partition, so that all hear all in one order.
+        # Nobody reads records older than seconds. One partition, so that all readers see one order.
         *(
             TopicSpec(name, 1, {**_log(PROBE_RETENTION_MS), "segment.ms": str(PROBE_RETENTION_MS)})
             for name in (SHARES, TERMS, TRIALS)
         ),
-        # Where idle gateways ask whether records are still taken, and the retrier what time it is;
-        # nobody reads it.
+        # Idle gateways write here to test whether Kafka accepts records, and the retrier to learn
+        # the broker's time. Nobody reads it.
         TopicSpec(PROBE, PROBE_PARTITIONS, _log(PROBE_RETENTION_MS)),
     )
 
 
 def held_ms(tiers: Sequence[str], settings: Mapping[str, Mapping[str, str]]) -> int | None:
-    """How long after its removal something of a stream may still be read; None means forever.
+    """Return how long after a stream's removal its events may be readable; None means forever.
 
-    `settings` are those of its topics, by name. An event that waits in a tier when the stream is
-    removed may become a dead letter as late as the tier keeps it, and then rests. Kafka deletes
-    whole segments, so a record may outlive its retention by as long as one takes.
+    `settings` are those of its topics, by name. An event that waits in a tier at the removal may
+    become a dead letter at the end of the tier's retention, and is then kept as one. Kafka deletes
+    whole segments, so a record may outlive its retention by the duration of a segment.
     """
     kept_ms = {
-        # A cluster that decides on segments itself may not say how.
+        # A cluster that controls segments itself may not report their duration.
         name: (int(each["retention.ms"]), int(each.get("segment.ms", _SEGMENT_MS_OF_KAFKA)))
         for name, each in settings.items()
     }
@@ -367,12 +367,12 @@ def held_ms(tiers: Sequence[str], settings: Mapping[str, Mapping[str, str]]) -> 
 
 
 def restores_spec() -> TopicSpec:
-    """The newest state of each restore, kept for longer than anything of it can be seen."""
+    """Return the topic of restores: the newest state of each, kept as long as receipts."""
     return TopicSpec(RESTORES, 1, _newest_of_each(RECEIPTS_RETENTION_MS))
 
 
 def _newest_of_each(retention_ms: int) -> Mapping[str, str]:
-    # In segments that are soon compacted.
+    # In small segments, which are soon compacted.
     return {**_log(retention_ms), **_NEWEST, "segment.bytes": str(LANES_SEGMENT_BYTES)}
 
 
@@ -380,7 +380,7 @@ def _log(retention_ms: int) -> Mapping[str, str]:
     return {
         "cleanup.policy": "delete",
         "retention.ms": str(retention_ms),
-        # Broker time: a client's wild clock can neither block retention nor delete unread events.
+        # Broker time: a client's wrong clock can neither block retention nor delete unread events.
         "message.timestamp.type": "LogAppendTime",
     }
 

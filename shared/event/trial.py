@@ -1,24 +1,25 @@
-"""Questions to other services when something is tried, and their answers.
+"""Requests for trials, sent to other services, and their answers.
 
-Processes that run pipelines say what would come of events; observers say what a channel answers.
+Processes that run pipelines answer with the results of events; observers answer with the response
+of a channel.
 """
 
 from typing import TypeAlias
 
 import msgspec
 
-# The asker has gone by then. Below what the console waits for a gateway: Spark starts within 10 s
-# and tries within 5, and a channel has its say within 20.
+# Nobody waits for a later answer. This is shorter than the console's wait for a gateway. Spark
+# starts within 10 s and runs a trial within 5 s, and a channel answers within 20 s.
 ANSWER_WITHIN_S = 25.0
 
 
 class TrialAsked(msgspec.Struct, frozen=True, tag="asked"):
-    """Asks for the results that some events would have in a pipeline."""
+    """Asks for a pipeline's results for some events."""
 
     tenant: str
-    # The pipeline's document as it would be stored.
+    # The pipeline's document in its stored form.
     document: msgspec.Raw
-    # The events; without any, this many of the newest of the pipeline's stream.
+    # The events. If there are none, this many of the newest events of the pipeline's stream.
     events: tuple[msgspec.Raw, ...] = ()
     newest: int = 0
 
@@ -27,29 +28,29 @@ class TrialAsked(msgspec.Struct, frozen=True, tag="asked"):
 
 
 class TrialRow(msgspec.Struct, frozen=True):
-    """One row that came of an event."""
+    """One row made from an event."""
 
-    # The event's number, counted from 1. None for a window, which several events make.
+    # The event's number, counted from 1. None for a window, which is made from several events.
     of: int | None
     outcome: str
     reason: str
-    # The stream or table that it goes to; empty if it goes nowhere, or to neither of these.
+    # Its stream or table; empty if it goes nowhere or to another output.
     target: str
     key: str | None
     value: str
 
 
 class TrialAnswer(msgspec.Struct, frozen=True, tag="answer"):
-    """The results, or why the pipeline could not be run and where in the document that is."""
+    """The results, or the reason why the pipeline cannot run and its place in the document."""
 
     why: str = ""
     pointer: str = ""
-    # The events, in the order in which they were taken.
+    # The events, in the order of processing.
     given: tuple[str, ...] = ()
     rows: tuple[TrialRow, ...] = ()
-    # This many more rows came than there is room for.
+    # The number of further rows, for which the answer has no room.
     left_out: int = 0
-    # It was cut off: `why` tells of the machine as well as of the pipeline.
+    # The trial was cut off, so `why` may be due to the machine instead of the pipeline.
     is_unfinished: bool = False
 
     def to_bytes(self) -> bytes:
@@ -57,9 +58,9 @@ class TrialAnswer(msgspec.Struct, frozen=True, tag="answer"):
 
 
 class ChannelAsked(msgspec.Struct, frozen=True, tag="channel"):
-    """Asks how a channel answers a message for a try."""
+    """Asks for a channel's answer to a trial message."""
 
-    # The channel's document as it is stored.
+    # The channel's document in its stored form.
     document: msgspec.Raw
 
     def to_bytes(self) -> bytes:
@@ -67,10 +68,10 @@ class ChannelAsked(msgspec.Struct, frozen=True, tag="channel"):
 
 
 class ChannelAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="channel answer"):
-    """Says whether a channel took the message."""
+    """Says whether a channel accepted the message."""
 
     is_taken: bool
-    # The answer, or why it was not taken: no address, and no secret.
+    # The answer, or the reason for the failure, without addresses and secrets.
     says: str
 
     def to_bytes(self) -> bytes:
@@ -82,6 +83,6 @@ Answered: TypeAlias = TrialAnswer | ChannelAnswer
 
 
 def read_trial(raw: bytes) -> Asked | Answered:
-    """Read a question or an answer; ValueError when it makes no sense."""
+    """Read a question or an answer; ValueError if it is invalid."""
     read: Asked | Answered = msgspec.json.decode(raw, type=Asked | Answered)
     return read

@@ -1,1 +1,1 @@
-"""How much may go to a destination at once, and when."""
+"""Decisions on how much a destination may get at once, and when."""

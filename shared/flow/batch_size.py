@@ -1,9 +1,10 @@
 """Finds out how many events may go together to a destination that refuses some.
 
-A batch is refused for one event in it, so a large one tells nothing and a small one little. The
-best is refused as often as not. So the size falls with each refusal of a batch of about that size
-and grows with each that gets through: by half or to twice as much at first, by a twelfth once both
-have been seen. A size that nobody refuses grows back to the owner's setting.
+A batch is refused for a single event in it, so the refusal of a large batch tells nothing, and the
+success of a small one little. The best size is refused half of the time. So the size falls with
+each refusal of a batch of about that size and grows with each that gets through: by half or to
+twice as much at first, by a twelfth once both have been seen. A size that is never refused grows
+back to the owner's setting.
 """
 
 from math import log2
@@ -13,30 +14,30 @@ from msgspec.structs import replace
 
 # How far an answer moves the size, in doublings: at first, and once it is about right.
 STEP_MAX, STEP_MIN = 1.0, 0.125
-# This many equal answers in a row are no chance: the size is not about right any more.
+# This many equal answers in a row are no coincidence: the size is no longer about right.
 ROW = 5
-# Larger batches were cut before the size was known, smaller ones are halves or all that there was.
+# Larger batches were cut before the size was known; smaller ones are halves, or all that there was.
 LEAST, MOST = 0.55, 1.5
 
 
 class BatchSize(Struct, frozen=True, omit_defaults=True):
-    # 0: as many as its owner has set.
+    # 0: the owner's setting.
     events: float = 0.0
     step: float = STEP_MAX
-    # Answers in a row that said the same: above zero that more get through.
+    # The number of equal answers in a row: above zero for batches taken, below for refusals.
     row: int = 0
-    # It has refused a batch and then taken each of its events: its halves tell nothing of each
-    # other, as it is the size that it does not like.
+    # The destination has refused a batch and then taken each of its events: it refuses by size, so
+    # the halves of a batch tell nothing about each other.
     is_by_size: bool = False
 
 
 def most(state: BatchSize, count_max: int) -> int:
-    """How many events go together, of the most that its owner wants."""
+    """How many events go together, up to the most that the owner wants."""
     return max(1, min(count_max, round(state.events))) if state.events else count_max
 
 
 def per_request(state: BatchSize, count_max: int) -> float:
-    """How many events have their outcome with each request, halves counted."""
+    """How many events get their outcome with each request, including requests for halves."""
     size = most(state, count_max)
     return size / (1 + log2(size)) if state.events else float(count_max)
 
@@ -44,7 +45,7 @@ def per_request(state: BatchSize, count_max: int) -> float:
 def taken(
     state: BatchSize, event_count: int, *, count_max: int, is_last_suspect: bool
 ) -> BatchSize:
-    """The state once a batch got through; with `is_last_suspect` it was the refused one, if any."""
+    """The state after a batch was taken; `is_last_suspect`: its refusal was to be expected."""
     if is_last_suspect and not state.is_by_size:
         state = replace(state, is_by_size=True)
     if not state.events or event_count < LEAST * state.events:
@@ -56,9 +57,9 @@ def taken(
 def refused(
     state: BatchSize, event_count: int, *, count_max: int, is_too_large: bool, is_half: bool
 ) -> BatchSize:
-    """The state once a batch was refused for its content, or for being too large.
+    """The state after a batch was refused for its content, or for being too large.
 
-    The refusal of a small one that `is_half` of a refused one was to be expected.
+    The refusal of a small batch that `is_half` of a refused one was to be expected.
     """
     if event_count == 1 and state.is_by_size:
         state = replace(state, is_by_size=False)

@@ -1,7 +1,7 @@
-"""Leaves a destination alone that keeps failing, and says when it is tried again.
+"""Stops requests to a destination that keeps failing, and sets when it is tried again.
 
-Counted per request, so a failed batch is one failure. Closed, open, half open: while it is open
-nothing is sent; then one small request at a time probes, three answers close it, and a failure
+It counts requests, so a failed batch is one failure. It is closed, open or half open: while it is
+open nothing is sent; then one small request at a time probes, three answers close it, and a failure
 opens it for twice as long.
 """
 
@@ -22,10 +22,10 @@ FAILED_FRACTION = 0.7
 # A minute in six steps, so that older requests fall out a sixth at a time.
 STEP_MS = 10_000
 STEPS = 6
-# It opens for as long as the first retry tier (30 s), and at most for thirty times that (15 min).
+# It opens for as long as the first retry tier (30 s), and for at most thirty times that (15 min).
 OPEN_FACTOR_MAX = 30.0
 SUCCESSES_TO_CLOSE = 3
-# A destination closed for this long is well again, and its next outage begins with 30 s.
+# A destination whose breaker was closed for this long is well: its next outage begins with 30 s.
 WELL_AFTER_MS = 300_000
 # A task that meets another's probe, or has used up its share of requests, asks again after this.
 ASK_AGAIN_MS = 250
@@ -53,7 +53,7 @@ class Breaker(Struct, frozen=True):
     open_count: int = 0
     # When the next probe may go.
     until_ms: int = 0
-    # A probe is under way, and given up for lost after this: its worker may have died.
+    # A probe is under way, and counts as lost after this: its worker may have died.
     probe_until_ms: int = 0
     successes: int = 0
     closed_at_ms: int = 0
@@ -61,14 +61,14 @@ class Breaker(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Send it; a probe is to be a single event."""
+    """Send the request; a probe must be a single event."""
 
     is_probe: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Refrain:
-    """Send nothing, and ask again then."""
+    """Send nothing, and ask again at `until_ms`."""
 
     until_ms: int
 
@@ -76,10 +76,10 @@ class Refrain:
 def asked(
     breaker: Breaker, *, open_ms_min: float, probe_lease_ms: int, now_ms: int
 ) -> tuple[Breaker, Start | Refrain]:
-    """Whether a request may go now. A probe counts as under way from here on."""
+    """Say whether a request may go now. A probe counts as under way from here on."""
     if breaker.state is BreakerState.CLOSED:
         return breaker, Start(is_probe=False)
-    # A clock that was set back must not keep it open for longer than it can be.
+    # A clock that was set back must not keep it open for longer than the longest time.
     longest_ms = _open_ms(breaker.open_count, open_ms_min, roll=1.0)
     wait_ms = min(breaker.until_ms - now_ms, longest_ms)
     if wait_ms > 0:
@@ -109,7 +109,7 @@ def answered(
             return counted
         return opened(counted, open_ms_min=open_ms_min, now_ms=now_ms, roll=roll)
     if not is_probe:
-        # It was sent before the breaker opened, and says nothing of the state now.
+        # The request was sent before the breaker opened, and tells nothing about the present.
         return breaker
     if is_failure:
         return opened(breaker, open_ms_min=open_ms_min, now_ms=now_ms, roll=roll)
@@ -119,12 +119,12 @@ def answered(
 
 
 def noted_refusal(breaker: Breaker) -> Breaker:
-    """The breaker after a destination that takes others has refused a request: it stays closed."""
+    """The breaker after a destination that takes others refused a request: it stays closed."""
     return replace(breaker, failures_in_row=breaker.failures_in_row + 1)
 
 
 def opened(breaker: Breaker, *, open_ms_min: float, now_ms: int, roll: float) -> Breaker:
-    """Open it, for twice as long as the last time."""
+    """Open the breaker, for twice as long as the last time."""
     is_new = breaker.state is BreakerState.CLOSED and now_ms - breaker.closed_at_ms >= WELL_AFTER_MS
     count = 1 if is_new else breaker.open_count + 1
     return Breaker(
@@ -135,12 +135,12 @@ def opened(breaker: Breaker, *, open_ms_min: float, now_ms: int, roll: float) ->
 
 
 def unanswered(breaker: Breaker, *, is_probe: bool) -> Breaker:
-    """Take back a probe that was not sent after all, by no fault of the destination's."""
+    """Cancel a probe that was not sent, through no fault of the destination."""
     return replace(breaker, probe_until_ms=0) if is_probe else breaker
 
 
 def _open_ms(open_count: int, open_ms_min: float, *, roll: float) -> int:
-    # From the fifth doubling on it is the longest anyway; a power of hundreds is no float.
+    # From the fifth doubling on it is the longest anyway; a power of hundreds overflows a float.
     factor = min(2.0 ** min(open_count - 1, STEPS), OPEN_FACTOR_MAX)
     # Upwards only, so that many hosts do not probe at the same moment.
     return round(jittered(open_ms_min * factor, roll=roll))
@@ -168,7 +168,7 @@ def _is_too_much(breaker: Breaker, parallel: int) -> bool:
     requests = sum(step.request_count for step in breaker.steps)
     failed = sum(step.failed_count for step in breaker.steps)
     return (
-        # Only a failure opens it: the answers that follow it are good news.
+        # Only a failure opens it: later answers are good news.
         breaker.failures_in_row > 0
         and requests >= REQUESTS_MIN
         and failed >= FAILED_FRACTION * requests

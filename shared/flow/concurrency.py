@@ -1,9 +1,9 @@
 """Finds out how many requests a destination takes at once: W.
 
-W doubles per window until it is too much, goes back to the last good value, and tries a little more
-from time to time (ADR 0040). It may be a fraction: 2.5 is three at once at the most, and as many a
-second as two and a half would make. Below one it is a rate, for a destination that counts requests
-per second and answers quickly.
+W doubles in each window until it is too high, goes back to the last good value, and tries a little
+more from time to time (ADR 0040). It may be a fraction: 2.5 allows at most three at once, and as
+many a second as two and a half would make. Below one it is a rate, for a destination that counts
+requests per second and answers quickly.
 """
 
 import math
@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 # The first two requests to an unknown destination; the next window has four.
 LIMIT_START = 2.0
-# Above the first share of failed or refused requests, W is too much. Above the second, or after
-# this many in a row, it is far too much, and only seven tenths of it are left (Vector: nine).
+# Above the first share of failed or refused requests, W is too high. Above the second, or after
+# this many in a row, it is far too high, and falls to seven tenths (Vector: nine).
 CONGESTED_FRACTION = 0.05
 STORM_FRACTION = 0.5
 STORM_ROW = 3
@@ -23,34 +23,34 @@ DECREASE = 0.7
 # From here on W moves by one, below it by a tenth, and stops at each whole number.
 COARSE_FROM = 8.0
 STEP_DOWN, STEP_UP = 0.9, 1.1
-# Below one, W is all that there is between a destination and too much.
+# Below one, only W protects a destination from too many requests.
 STEP_UP_RATE = 1.05
-# After it was too much, W stays for this long, twice as long if the same was too much before.
+# After it was too high, W stays for this long, twice as long if the same was too high before.
 HOLD_MS_MIN, HOLD_MS_MAX = 1_000, 10_000
 HOLD_ANSWERS = 10
 # A refusal that asks for a wait costs all of that time: it is risked less often.
 HOLD_WAITS = 40
-# A destination that fails at any pace is not made well by a slower one. At one request a second
-# W is one again, and stays so for a minute, twice as long each time.
+# A slower pace does not help a destination that fails at any pace. At one request a second W goes
+# back to one, and stays so for a minute, twice as long each time.
 SLOWEST_PER_MS = 0.001
 GIVEN_UP_MS_MIN, GIVEN_UP_MS_MAX = 60_000, 960_000
-# A window lasts for the usual answer time, and for this at least: a server's reaction to more
-# requests is not seen sooner. At one request at once, it has this many of them.
+# A window lasts for the usual answer time, and at least for this: a server's reaction to more
+# requests is not seen sooner. With one request at a time, it has at least this many of them.
 WINDOW_MS_MIN = 250.0
 REQUESTS_MIN = 8
-# How fast what is usual follows what is: the last five windows are nine tenths of it (Vector's).
+# How fast the usual latency follows: the last five windows are nine tenths of it (Vector's).
 ALPHA = 0.4
-# Answers that come later may be our doing. This often, for a window, a destination that is fully
-# used gets fewer requests, and only that shows the usual latency.
+# We may be the cause of later answers. This often, for a window, a fully used destination gets
+# fewer requests: only then is the latency the usual one.
 LOOK_MS = 30_000
 LOOK_ANSWERS = 50
-# This many deviations above the usual are congestion (Vector's).
+# This many deviations above the usual latency are congestion (Vector's).
 DEVIATIONS = 2.5
-# Answers that are later by less, or by less than three tenths, are the scheduler's noise, ours or
+# Answers that are later by less than this, or than three tenths, are noise of schedulers, ours or
 # theirs.
 NOISE_MS = 25.0
 NOISE_FRACTION = 0.3
-# Later by more than this, and W is not raised: one more request may be what made them late.
+# If answers are later by more than this, W is not raised: the last request added may be the cause.
 SAME_MS = 10.0
 SAME_FRACTION = 0.1
 
@@ -61,9 +61,9 @@ class Sample(Struct, frozen=True):
     latency_ms: float
     event_count: int
     is_ok: bool
-    # A timeout, a 5xx, a connection that was not to be had, or a 429.
+    # A timeout, a 5xx, a failed connection, or a 429.
     is_congested: bool
-    # How long the destination wants no other one, if it says so.
+    # How long the destination wants no other request, if it says so.
     wait_ms: float = 0.0
 
 
@@ -73,12 +73,12 @@ class Window(Struct, frozen=True):
     started_at_ms: int = 0
     request_count: int = 0
     congested_count: int = 0
-    # The congested ones without another one in between: up to now, and the most.
+    # Congested requests in a row: up to now, and the most.
     row: int = 0
     longest_row: int = 0
     # The longest wait that was asked for.
     wait_ms: float = 0.0
-    # Somebody would have sent more if W had allowed it.
+    # Whether somebody would have sent more if W had allowed it.
     was_full: bool = False
     # The number of answers by size of batch, and the sum of their latencies.
     answers: Mapping[int, tuple[int, float]] = field(default_factory=dict)
@@ -96,20 +96,20 @@ class Window(Struct, frozen=True):
 
 class Concurrency(Struct, frozen=True):
     limit: float = LIMIT_START
-    # W doubles while it is below this limit, which was not too much. Without it, nothing ever was.
+    # W doubles while it is below this limit, which was not too high; no limit if W never was.
     doubling_max: float | None = None
-    # No more than `doubling_max` before then, and how long that is waited for.
+    # W stays at or below `doubling_max` until then, and the length of that wait.
     hold_until_ms: int = 0
     hold_ms: int = 0
     # Requests that end before then were sent before the last change of W.
     settles_at_ms: int = 0
-    # Not less than one before then, and how long that lasts.
+    # W is at least one until then, and how long that lasts.
     given_up_until_ms: int = 0
     given_up_ms: int = 0
-    # When fewer are sent for a window, to see what is usual; and meanwhile, what W was before.
+    # When fewer are sent for a window, to see the usual latency; and meanwhile, the previous W.
     look_at_ms: int = 0
     back_to: float = 0.0
-    # The usual latency, by size of batch, of all answers, and by how much windows differ from it.
+    # The usual latency by size of batch, that of all answers, and how much windows differ from it.
     usual_ms: Mapping[int, float] = field(default_factory=dict)
     mean_ms: float = 0.0
     variance: float = 0.0
@@ -127,7 +127,7 @@ class Concurrency(Struct, frozen=True):
 
 
 def noted_full(state: Concurrency) -> Concurrency:
-    """W was reached and there was more to send: only then is there a reason to raise it."""
+    """Note that W was reached with more to send: only then is there a reason to raise it."""
     if state.window.was_full:
         return state
     return replace(state, window=replace(state.window, was_full=True))
@@ -136,10 +136,10 @@ def noted_full(state: Concurrency) -> Concurrency:
 def recovered(state: Concurrency) -> Concurrency:
     """The state of a destination that comes back after an outage: one request, then two.
 
-    If it has never answered, nobody knows how many requests at once were too many.
+    If it has never answered, it is unknown how many concurrent requests were too many.
     """
     if state.limit == 1 and not state.hold_ms and not state.mean_ms:
-        # It has since its first probe.
+        # It has had this state since its first probe.
         return state
     doubling_max = max(1.0, state.limit // 2) if state.mean_ms else None
     return Concurrency(limit=1.0, doubling_max=doubling_max)
@@ -150,7 +150,7 @@ def sampled(state: Concurrency, sample: Sample, *, limit_max: int, now_ms: int) 
     if now_ms < state.settles_at_ms <= now_ms + _answer_ms(state):
         return state
     window = state.window
-    # A clock that has since been set back may have begun a window of the future.
+    # A clock that has since been set back may have begun a window in the future.
     if not 0 < window.started_at_ms <= now_ms:
         window = replace(window, started_at_ms=now_ms)
     window = _with_sample(window, sample)
@@ -210,13 +210,13 @@ def _closed(state: Concurrency, window: Window, *, limit_max: int, now_ms: int) 
         return state
     if not window.was_full and state.limit >= 1:
         return state
-    # A clock that was set back holds nothing for longer.
+    # A clock that was set back must not hold W for longer.
     is_held = now_ms < state.hold_until_ms <= now_ms + state.hold_ms
     return replace(state, limit=min(_grown(state, is_held=is_held), float(limit_max)))
 
 
 def _lowered(state: Concurrency, window: Window, *, is_storm: bool, now_ms: int) -> Concurrency:
-    """The state after W was too much."""
+    """The state after W was too high."""
     limit = state.limit
     if limit > 1 and (not window.answers or (is_storm and limit > COARSE_FROM)):
         less = max(1.0, math.floor(DECREASE * limit))
@@ -225,7 +225,7 @@ def _lowered(state: Concurrency, window: Window, *, is_storm: bool, now_ms: int)
     elif limit > 1:
         less = max(1.0, _whole_between((DECREASE if is_storm else STEP_DOWN) * limit, limit))
     elif not is_storm and not window.wait_ms:
-        # Failures now and then come at any pace.
+        # Occasional failures occur at any pace.
         less = limit
     elif now_ms < state.given_up_until_ms:
         less = 1.0
@@ -251,7 +251,7 @@ def _lowered(state: Concurrency, window: Window, *, is_storm: bool, now_ms: int)
 
 
 def _changed(state: Concurrency, limit: float, now_ms: int) -> Concurrency:
-    """The state with another W, which shows once the requests under way have ended."""
+    """The state with another W, which takes effect once the requests under way have ended."""
     return replace(state, limit=float(limit), settles_at_ms=now_ms + round(state.mean_ms))
 
 
@@ -276,7 +276,7 @@ def _whole_between(wanted: float, limit: float) -> float:
 
 
 def _excess_ms(state: Concurrency, window: Window) -> float:
-    """The time by which the window's answers were later than usual for batches of their size."""
+    """How much later than usual the window's answers were, for batches of their size."""
     known = {size: answer for size, answer in window.answers.items() if size in state.usual_ms}
     count = sum(answer[0] for answer in known.values())
     if not count:
@@ -288,7 +288,7 @@ def _excess_ms(state: Concurrency, window: Window) -> float:
 def _learned(
     state: Concurrency, window: Window, excess_ms: float, *, is_usual: bool
 ) -> Concurrency:
-    """How long answers take, after this window; and how long they usually do, if it shows that."""
+    """The state with the window's latency, and with a new usual latency if it shows that."""
     count = sum(answer[0] for answer in window.answers.values())
     if not count:
         return state

@@ -1,4 +1,4 @@
-"""Says how near a failing destination is to being disabled, for those who warn of it."""
+"""Computes how near a failing destination is to being disabled, for warnings."""
 
 from shared.flow.flow import Flow
 
@@ -7,7 +7,7 @@ WARN_AT = (0.5, 0.7, 0.9)
 
 
 def failing_part(flow: Flow, *, disable_after_s: float, now_ms: int) -> float:
-    """How much of the time until it is disabled a destination has failed without a break, 0 to 1.
+    """Return for how much of its time until it is disabled a destination has failed, from 0 to 1.
 
     At 1 the next failure disables it, if there have been enough of them.
     """

@@ -1,9 +1,8 @@
-"""Knows the state of a destination, and learns from each request.
+"""Holds the state of a destination, and learns from each request.
 
-One `Flow` is what is known of a destination: how many requests at once, its rate gate, its
-breaker, its retry tokens, whether it is held or disabled. Every worker that sends to it asks
-`may_start` (starting.py) and tells `after_attempt`; both are pure, so a simulation can live through
-outages.
+A `Flow` is the knowledge about a destination: its concurrent requests, its rate gate, its breaker,
+its retry tokens, whether it is held or disabled. Every worker that sends to it asks `may_start`
+(starting.py) and reports to `after_attempt`; both are pure, so that outages can be simulated.
 """
 
 from collections.abc import Mapping
@@ -41,15 +40,15 @@ from shared.retry.attempt import (
 )
 from shared.retry.schedule import RetrySchedule
 
-# Local retries: a bucket of fifty, one each (two after a timeout, which cost both sides more), a
-# fifth back per success: in the long run a fifth of the traffic, whatever happens.
+# Local retries: a bucket of fifty tokens. A retry costs one (two after a timeout, which costs both
+# sides more), a success returns a fifth: in the long run, at most a fifth of requests are retries.
 RETRY_TOKENS_MAX = 50.0
 RETRY_COST, TIMEOUT_RETRY_COST = 1.0, 2.0
 RETRY_REFUND = 0.2
 # A destination that gets an event a week is not disabled for one bad answer.
 FAILURES_TO_DISABLE = 10
 GONE = 410
-# A worker may be heard of this much later than its request is due.
+# A worker may report this much later than its request is due.
 LEASE_MARGIN_MS = 5_000
 # A destination that took something within this, or within two usual answers, is not down.
 TAKING_MS = 2_000
@@ -60,7 +59,7 @@ QUICK_ANSWERS = 10
 
 
 class FlowState(Enum):
-    """The state that people see: the strictest that holds."""
+    """The state that people see: the strictest that applies."""
 
     CLOSED = "closed"
     RATE_LIMITED = "rate-limited"
@@ -84,12 +83,12 @@ class SendLimits:
 
     @property
     def lease_ms(self) -> int:
-        """A worker that says nothing for longer than a request can take is no longer there."""
+        """After this, which is longer than a request can take, a silent worker counts as gone."""
         return round(1000 * self.to.timeout_s) + LEASE_MARGIN_MS
 
 
 class ChangeCounts(Struct, frozen=True, omit_defaults=True):
-    """How often the knowledge that all machines share has changed: the highest count knows best."""
+    """How often the knowledge that machines share has changed: the highest count is the newest."""
 
     breaker: int = 0
     gate: int = 0
@@ -102,7 +101,7 @@ class Blocking(Struct, frozen=True, omit_defaults=True):
     offset: int = 0
     # 0: there is none.
     since_ms: int = 0
-    # When it is tried next, and how often it was.
+    # When it is tried next, and how often it was tried.
     until_ms: int = 0
     attempts: int = 0
 
@@ -126,21 +125,21 @@ class Flow(Struct, frozen=True):
     # 0: it is not.
     held_at_ms: int = 0
     disabled_at_ms: int = 0
-    # The person's word to try again that it has heard last (resuming.py).
+    # The last time that a person resumed it, as far as this flow knows (resuming.py).
     resumed_at_ms: int = 0
     # Requests by the outcome of their verdict, and events parked by cause; they only grow.
     attempts: Mapping[str, int] = field(default_factory=dict)
     parks: Mapping[str, int] = field(default_factory=dict)
     tasks: sharing.Tasks = field(default_factory=dict)
-    # When the next request may go to a destination that gets a part of one at once.
+    # When the next request may go to a destination that gets less than one request at a time.
     paced_until_ms: float = 0.0
-    # This many quick answers are missing until it is no longer slow.
+    # This many more quick answers until it is no longer slow.
     slow_left: int = 0
-    # Other machines that send to it, and how often what all of them know has changed.
+    # Other machines that send to it, and how often their shared knowledge has changed.
     neighbours: Neighbours = field(default_factory=Neighbours)
     changes: ChangeCounts = field(default_factory=ChangeCounts)
     blocking: Blocking = NOTHING
-    # How many events go together; each machine finds it out for itself.
+    # How many events go together; each machine finds that out for itself.
     batch_size: BatchSize = field(default_factory=BatchSize)
 
     @property
@@ -168,14 +167,14 @@ class EndedRequest:
     verdict: Verdict
     event_count: int
     latency_ms: float
-    # For this much of that, its sender had nothing else to do.
+    # The part of the latency in which its sender had nothing else to do.
     waited_ms: float
     is_probe: bool
-    # A part of a batch that was refused.
+    # Whether it was part of a batch that was refused.
     is_half: bool = False
-    # The last of it, all others of which were taken.
+    # Whether it was the last part, after all others were taken.
     is_last_suspect: bool = False
-    # It was refused for good before, and somebody has had it sent again.
+    # Whether its event was a dead letter that somebody has sent again.
     is_redriven: bool = False
 
 
@@ -213,7 +212,7 @@ def after_attempt(
         slow_left=QUICK_ANSWERS if _was_slow(flow, ended) else max(0, flow.slow_left - 1),
     )
     if outcome is Outcome.PARK:
-        # Not the destination's doing: nothing is learned, and a probe is still to be made.
+        # Not the destination's fault: nothing is learned, and a probe must still be made.
         breaker = unanswered(flow.breaker, is_probe=ended.is_probe)
         return replace(flow, breaker=breaker, last_refusal=_refusal(ended, now_ms=now_ms))
     was_shut = flow.breaker.state is not BreakerState.CLOSED
@@ -223,7 +222,7 @@ def after_attempt(
     if not is_at_limit:
         breaker = answered(
             flow.breaker,
-            # While it is held or refuses everything, only an answer of 2xx is a good one.
+            # While it is held or refuses everything, only a 2xx is a good answer.
             is_failure=is_failure or ((flow.is_held or flow.is_rejecting) and not is_ok),
             is_probe=ended.is_probe,
             parallel=permits_of(flow, limits),
@@ -255,12 +254,12 @@ def after_attempt(
 
 
 def may_retry_locally(flow: Flow) -> bool:
-    """Whether an attempt that failed may be repeated in place, as far as the tokens go."""
+    """Whether the tokens allow repeating a failed attempt in place."""
     return flow.retry_tokens >= RETRY_COST and flow.breaker.state is BreakerState.CLOSED
 
 
 def retried_locally(flow: Flow, attempt: Attempt) -> Flow:
-    """The flow after it was decided to repeat a request in place."""
+    """The flow after a decision to repeat a request in place."""
     cost = RETRY_COST if isinstance(attempt, Response) else TIMEOUT_RETRY_COST
     return replace(flow, retry_tokens=max(0.0, flow.retry_tokens - cost))
 
@@ -275,9 +274,9 @@ def parked(flow: Flow, cause: str, event_count: int) -> Flow:
 
 
 def _is_at_limit(flow: Flow, ended: EndedRequest, *, now_ms: int) -> bool:
-    """Whether a destination refuses this one because it has its hands full with others.
+    """Whether a destination refuses a request because it is busy with others.
 
-    So it does if it took one just now, or if there was no time yet to take any.
+    That is so if it took one just now, or has not had time to take any.
     """
     attempt, verdict = ended.attempt, ended.verdict
     if flow.breaker.state is not BreakerState.CLOSED or not isinstance(attempt, Response):
@@ -289,9 +288,9 @@ def _is_at_limit(flow: Flow, ended: EndedRequest, *, now_ms: int) -> bool:
 
 
 def _was_slow(flow: Flow, ended: EndedRequest) -> bool:
-    """Whether the destination was slow: not if we were busy, but always if we gave it up.
+    """Whether the destination was slow: not if we were busy, but always if we gave up waiting.
 
-    A slow one has to be well below the limit, or a busy moment would have us give it up again.
+    A slow one must be well below the limit, or a busy moment would make us give up again.
     """
     is_given_up = (
         isinstance(ended.attempt, NoResponse) and ended.attempt.failure is Failure.SLOW_ANSWER
@@ -321,7 +320,7 @@ def _gated(
 
 
 def _sized(flow: Flow, limits: SendLimits, ended: EndedRequest) -> Flow:
-    """How many events go together after a request."""
+    """The flow with its batch size after a request."""
     count, count_max = ended.event_count, limits.to.request_count_max
     size = flow.batch_size
     if ended.verdict.outcome is Outcome.OK:
@@ -339,7 +338,7 @@ def _sized(flow: Flow, limits: SendLimits, ended: EndedRequest) -> Flow:
 
 
 def _refusal(ended: EndedRequest, *, now_ms: int) -> LastAnswer:
-    """The result of a request that was not taken, for the people who ask why."""
+    """The result of a request that was not taken, to show to people."""
     return LastAnswer(now_ms, ended.verdict.reason, shown_text(ended.attempt.detail))
 
 
@@ -350,14 +349,14 @@ def _status(attempt: Attempt) -> int | None:
 def _judged(
     flow: Flow, limits: SendLimits, ended: EndedRequest, *, now_ms: int, roll: float
 ) -> Flow:
-    """Whether the destination is to be held or disabled after a request."""
+    """The flow after a request, held or disabled if need be."""
     status = _status(ended.attempt)
     is_unwanted = status == GONE or (
         isinstance(ended.attempt, Response) and ended.attempt.directive is WebhookDirective.DISABLE
     )
     is_rejected = ended.verdict.outcome is Outcome.NON_RECOVERABLE
-    # The refusal of the last suspect, once the others were taken, was to be expected; so was that
-    # of an event that was refused before.
+    # After all others were taken, the refusal of the last suspect was to be expected, as was that
+    # of an event that had been refused before.
     is_news = not (ended.is_last_suspect or ended.is_redriven)
     is_alone = ended.is_half and ended.event_count == 1 and is_news
     minutes = rejects.counted(flow.minutes, is_rejected=is_rejected, now_ms=now_ms)

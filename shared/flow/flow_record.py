@@ -1,8 +1,8 @@
 """Writes the state of a destination as one JSON object, for its file and for the state topic.
 
-Its first members are for people and for the console; `flow` is the part that a worker goes on from
-after a restart. An unreadable record counts as none: the destination then starts from scratch,
-which is always safe, only slower.
+Its first members are for people and for the console; `flow` is the part from which a worker
+continues after a restart. An unreadable record counts as none: the destination then starts from
+scratch, which is always safe, only slower.
 """
 
 from typing import Any, assert_never
@@ -28,9 +28,9 @@ from shared.flow.sharing import is_sent_to, running_count
 
 # How often a flow that changes is published while its state stays the same.
 PUBLISH_EVERY_MS = 1_000
-# Between two of its tasks a machine is still there.
+# Between two of its tasks, a machine still counts as sending for this long.
 _BETWEEN_MS = 2_000
-# A record heard this late counts as heard at once; clocks differ by no more than this.
+# A record that is at most this old counts as new; clocks differ by no more than the second time.
 _AT_ONCE_MS = 250
 _CLOCKS_DIFFER_MS = 2_000
 # Members that older versions do not write.
@@ -38,12 +38,12 @@ _ADDED = (Neighbours, ChangeCounts, Blocking, BatchSize)
 
 
 def store_name(token: str, *, now_ms: int) -> str:
-    """The name of a new file: nobody else's, and with the time from which it counts."""
+    """Return the unique name of a new file, with the time from which it counts."""
     return f"{token}-{now_ms}"
 
 
 class FlowRecord(Struct, frozen=True):
-    """A flow with its state as people see it, and when it last changed and was published."""
+    """A flow with the state that people see, and when it last changed and was published."""
 
     flow: Flow
     # The name of its file: each machine has its own, and counts for itself.
@@ -52,12 +52,12 @@ class FlowRecord(Struct, frozen=True):
     since_ms: int = 0
     updated_at_ms: int = 0
     published_at_ms: int = 0
-    # It has changed in a way that others should hear of now: the next event may be hours away.
+    # Whether a change must be published now, as the next event may be hours away.
     is_news: bool = False
 
     @property
     def counts_since_ms(self) -> int:
-        """When its file was made; 0 if its name does not say."""
+        """When its file was made, according to its name; 0 if that is missing."""
         begun = self.store.partition("-")[2]
         return int(begun) if begun.isdecimal() else 0
 
@@ -77,10 +77,10 @@ class FlowRecord(Struct, frozen=True):
                 assert_never(self.state)
 
     def is_in_lasting_trouble(self, *, now_ms: int, after_s: float) -> bool:
-        """Whether it is disabled, or shut again and again without a delivery for `after_s`.
+        """Whether it is disabled, or has been shut repeatedly without a delivery for `after_s`.
 
-        A destination that often asks for a short wait, and takes events in between, is not meant.
-        Nor does the moment count in which its gate opens for the next request.
+        A destination that often asks for a short wait, and takes events in between, does not count.
+        One whose gate has just opened for the next request still does.
         """
         if self.state is FlowState.DISABLED:
             return True
@@ -105,19 +105,19 @@ class FlowRecord(Struct, frozen=True):
         )
 
     def hearing(self, flow: Flow, *, now_ms: int) -> "FlowRecord":
-        """The record after others have told what they know: nobody need hear of that."""
+        """The record after news from others, which need not be published again."""
         state = state_of(flow, now_ms=now_ms)
         since_ms = self.since_ms if state is self.state else now_ms
         return replace(self, flow=flow, state=state, since_ms=since_ms)
 
     def published(self, *, now_ms: int) -> "FlowRecord":
-        """The record once others have heard of it."""
+        """The record once it is published."""
         neighbours = replace(self.flow.neighbours, mine=self.of_us(now_ms=now_ms))
         flow = replace(self.flow, neighbours=neighbours)
         return replace(self, flow=flow, published_at_ms=now_ms, is_news=False)
 
     def of_us(self, *, now_ms: int) -> StoreNews:
-        """The news for other machines of how this one sends."""
+        """The news for other machines about how this one sends."""
         flow = self.flow
         was_here = now_ms - flow.neighbours.most_at_ms < _BETWEEN_MS
         is_here = was_here or is_sent_to(flow.tasks, now_ms=now_ms)
@@ -125,7 +125,7 @@ class FlowRecord(Struct, frozen=True):
         return news_of(flow.neighbours, running=count, is_here=is_here, now_ms=now_ms)
 
     def is_to_publish(self, *, now_ms: int, every_ms: int = PUBLISH_EVERY_MS) -> bool:
-        """Whether others should hear of it: at each change of fate, else every `every_ms`."""
+        """Whether to publish it: at each change of health, else every `every_ms`."""
         neighbours = self.flow.neighbours
         has_company = bool(neighbours.active)
         if self.is_news or (has_company and is_to_tell(neighbours, self.of_us(now_ms=now_ms))):
@@ -149,7 +149,7 @@ class FlowRecord(Struct, frozen=True):
 
 
 def _fate_of(flow: Flow) -> tuple[bool, bool, str, Blocking]:
-    """Whether it is slow, or takes nothing, and why: these count beside the state."""
+    """Whether it fails or is slow, why, and its block: changes of these count besides the state."""
     refusal = flow.last_refusal.reason if flow.last_refusal else ""
     return flow.failing_since_ms > 0, flow.is_slow, refusal, flow.blocking
 
@@ -163,7 +163,7 @@ def open_flow_record(value: bytes | None) -> FlowRecord | None:
 
 
 def _without_defaults(kind: type[Struct]) -> type[Struct]:
-    """The same members, all required: a missing one must not pass for its value at the start."""
+    """Return a type whose members are all required: a missing one must not become its default."""
     members: list[Any] = []
     for member in fields(kind):
         type_ = member.type
@@ -187,9 +187,9 @@ def going_on(
     store: str,
     now_ms: int,
 ) -> FlowRecord:
-    """The record to go on from: our own, with what other machines know better.
+    """The record to continue from: our own, updated with newer knowledge of other machines.
 
-    `store` is the name that a new record gets. A person's word to try again comes before both.
+    `store` is the name that a new record gets. If a person has resumed it, that overrides both.
     """
     record = kept or FlowRecord(Flow(), store=store)
     if published is not None and _says_more(published, record):
@@ -199,7 +199,7 @@ def going_on(
 
 
 def _says_more(published: FlowRecord, record: FlowRecord) -> bool:
-    """Whether it says more than ours; mostly it is our own news."""
+    """Whether the published record has news for ours; usually it is our own."""
     is_theirs = published.store != record.store or bool(published.flow.neighbours.others)
     return is_theirs or published.updated_at_ms > record.updated_at_ms
 
@@ -208,7 +208,7 @@ def _with_news(record: FlowRecord, published: FlowRecord, *, now_ms: int) -> Flo
     ours, theirs = record.flow, published.flow
     is_later = published.updated_at_ms > record.updated_at_ms
     if is_later and not is_sent_to(ours.tasks, now_ms=now_ms):
-        # Its counts and its tasks are those of the other machine.
+        # The published counts and tasks are those of the other machine.
         counts = replace(theirs, attempts=ours.attempts, parks=ours.parks, tasks=ours.tasks)
         flow = learned(replace(counts, neighbours=ours.neighbours), ours, now_ms=now_ms)
         record = replace(published, flow=flow, store=record.store)
@@ -224,7 +224,7 @@ def _with_news(record: FlowRecord, published: FlowRecord, *, now_ms: int) -> Flo
 def folded(known: FlowRecord | None, told: FlowRecord, *, now_ms: int) -> FlowRecord:
     """The record of a destination after one more store has published its own.
 
-    Its times follow another clock, and are set right by its apparent age, if it is new.
+    Its times follow another clock; those of a new record are corrected by its apparent age.
     """
     age_ms = now_ms - told.published_at_ms
     flow = told.flow

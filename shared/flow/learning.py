@@ -1,8 +1,8 @@
-"""Brings what several machines know of a destination together.
+"""Merges the knowledge of several machines about a destination.
 
-Each of its three parts (the breaker with its companions, the gate, how many at once) counts its
-changes: the part that has changed more often is newer, whatever clocks say. So it does not matter
-who hears what first, nor how often (ADR 0068).
+Each of its three parts (the breaker and related members, the gate, the concurrency limit) counts
+its changes: the part that has changed more often is newer, whatever clocks say. So neither the
+order in which news arrives nor repeats of it matter (ADR 0068).
 """
 
 from msgspec.structs import replace
@@ -11,14 +11,14 @@ from shared.flow.breaker import BreakerState
 from shared.flow.concurrency import WINDOW_MS_MIN, Concurrency, Window
 from shared.flow.flow import Flow
 
-# A limit that was too much outweighs the attempts of others that have not heard of it.
+# A limit that was too high outweighs the increases of others that do not know that yet.
 _LESS = 100
-# Two gates that differ by more were closed by two answers; by less, it may be their clocks.
+# Two gates that differ by more were closed by two answers; a smaller difference may be the clocks.
 _GATES_DIFFER_MS = 2_000
 
 
 def counted(before: Flow, after: Flow, *, now_ms: int) -> Flow:
-    """The flow after a change of ours, which says what has changed for all."""
+    """The flow after a change of ours, with the counts of changes for other machines."""
     was, changes = before.changes, after.changes
     if _is_other_breaker(before, after):
         changes = replace(changes, breaker=was.breaker + 1)
@@ -34,9 +34,9 @@ def counted(before: Flow, after: Flow, *, now_ms: int) -> Flow:
 
 
 def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
-    """The flow with what another machine knows better; the same if it is nothing."""
+    """The flow with newer knowledge of another machine; the same flow if there is none."""
     if theirs.resumed_at_ms != flow.resumed_at_ms:
-        # One of the two has not heard a person's last word, which comes with the configuration.
+        # One of the two does not know yet that a person resumed it, from the configuration.
         return flow
     if _breaker_rank(theirs) > _breaker_rank(flow):
         is_well = theirs.breaker.state is flow.breaker.state is BreakerState.CLOSED
@@ -44,7 +44,7 @@ def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
             flow,
             # Failures that were counted here towards opening it still count.
             breaker=flow.breaker if is_well else theirs.breaker,
-            # A machine that was busy elsewhere has not failed, and hears since when others did.
+            # A machine that was busy elsewhere has not failed, and learns since when others have.
             failing_since_ms=flow.failing_since_ms if is_well else theirs.failing_since_ms,
             held_at_ms=theirs.held_at_ms,
             disabled_at_ms=theirs.disabled_at_ms,
@@ -69,7 +69,7 @@ def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
 
 
 def shifted(flow: Flow, by_ms: int) -> Flow:
-    """The flow in the time of a clock that is this far ahead."""
+    """The flow with its times converted to a clock that is this far ahead."""
     breaker, gate = flow.breaker, flow.gate
     if breaker.until_ms or breaker.probe_until_ms:
         until_ms, probe_until_ms = breaker.until_ms + by_ms, breaker.probe_until_ms
@@ -81,7 +81,7 @@ def shifted(flow: Flow, by_ms: int) -> Flow:
 
 
 def _settling(state: Concurrency, *, now_ms: int) -> Concurrency:
-    """Requests that end soon had another limit, also those of machines that do not know it yet."""
+    """Ignore requests that end soon: they began under another limit, also on other machines."""
     return replace(state, settles_at_ms=now_ms + round(max(state.mean_ms, WINDOW_MS_MIN)))
 
 
@@ -99,7 +99,7 @@ def _is_other_breaker(before: Flow, after: Flow) -> bool:
 
 
 def _breaker_rank(flow: Flow) -> tuple[int, bool, bool, bool]:
-    """A rank for who knows better; of two changes at the same time, the stricter one wins."""
+    """A rank, higher for newer knowledge; the stricter of two simultaneous changes wins."""
     is_shut = flow.breaker.state is not BreakerState.CLOSED
     return flow.changes.breaker, bool(flow.disabled_at_ms), flow.is_held, is_shut
 

@@ -1,8 +1,8 @@
-"""Divides what a destination gets among the stores that send to it: one for each machine.
+"""Divides a destination's requests and rate among the stores that send to it, one per machine.
 
-Each store tells what it wants and what it has, and all work out the same parts from that
-(ADR 0068). Nobody leads, and clocks may differ by a second: a store tells what it gives up before
-another one takes it.
+Each store publishes its needs and its present share, and all compute the same shares from those
+(ADR 0068). Nobody leads, and clocks may differ by a second: a store publishes that it has released
+something before another store takes that.
 """
 
 from collections.abc import Mapping
@@ -13,28 +13,28 @@ from msgspec.structs import replace
 
 from shared.shares import share
 
-# How often a store tells its news while others send too, and how soon it tells a change.
+# How often a store publishes its news while others also send, and how soon it publishes a change.
 TELL_MS, TELL_SOON_MS = 1_000, 100
-# A store that has told nothing for this long, while others told something, is forgotten.
+# A store that has published nothing for this long, while others have, is forgotten.
 FORGET_MS = 4_000
-# How far another's clock may be ahead of ours; and the age from which news is of former days.
+# How far another's clock may be ahead of ours; and the age from which news is ignored.
 AHEAD_MS, STALE_MS = 5_000, 30_000
-# A store that had to wait within that time wants more: of the rate, all that there is.
+# A store that had to wait within this time wants more: of the rate, all of it.
 WANT_MS = 1_000
 ALL = 1_000_000_000
-# With fewer requests at once than stores they take turns.
+# With fewer concurrent requests than stores, stores take turns.
 TURN_MS = 2_000
 
 
 class StoreNews(Struct, frozen=True, omit_defaults=True):
-    """The news that a store has told of itself."""
+    """The news that a store has published about itself."""
 
-    # In the time of its own clock.
+    # By its own clock.
     at_ms: int = 0
-    # How many requests at once it has use for, and how many it may have, or has.
+    # How many concurrent requests it can use, and how many it may have, or has.
     wants: int = 0
     has: int = 0
-    # How many events a second it has use for.
+    # How many events a second it can use.
     rate: float = 0.0
 
 
@@ -44,12 +44,12 @@ class Neighbours(Struct, frozen=True, omit_defaults=True):
     me: str = ""
     mine: StoreNews = StoreNews()
     others: dict[str, StoreNews] = {}
-    # How many requests at once it may have.
+    # How many concurrent requests it may have.
     has: int = 0
     # Until when it counts as one that wants more requests, or more events a second.
     full_until_ms: int = 0
     slow_until_ms: int = 0
-    # The most requests at once, and since when.
+    # The most concurrent requests, and since when.
     most: int = 0
     most_at_ms: int = 0
     # Events since then, and how many a second before.
@@ -59,7 +59,7 @@ class Neighbours(Struct, frozen=True, omit_defaults=True):
 
     @property
     def active(self) -> Mapping[str, StoreNews]:
-        """The others that send just now. Only their news shows that time passes."""
+        """The others that send at present; time is measured by the newest news."""
         if not self.others:
             return self.others
         now_ms = self._newest_ms
@@ -75,14 +75,14 @@ class Neighbours(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_to_try_more(self) -> bool:
-        """Whether it is our turn, among stores without enough, to try what else it can take."""
+        """Whether it is our turn, among stores without enough, to try to send more."""
         short = sorted(
             [self.me, *(store for store, each in self.active.items() if each.wants > each.has)]
         )
         return short[self._newest_ms // TURN_MS % len(short)] == self.me
 
     def target(self, permits: int) -> int:
-        """How many of these requests at once it gets, as everybody works it out."""
+        """How many of these concurrent requests it gets, as every store computes it."""
         wants = {name: each.wants for name, each in self.active.items()}
         wants[self.me] = max(1, self.mine.wants)
         turn = self._newest_ms // TURN_MS if permits < len(wants) else 0
@@ -90,7 +90,7 @@ class Neighbours(Struct, frozen=True, omit_defaults=True):
 
 
 def spread(permits: int, wants: Mapping[str, int], *, turn: int) -> Mapping[str, int]:
-    """Deal out the permits one after the other: first the wanted ones, then the rest."""
+    """Deal out the permits one by one: first the wanted ones, then the rest."""
     names = sorted(wants)
     first = turn % len(names)
     names = names[first:] + names[:first]
@@ -104,7 +104,7 @@ def spread(permits: int, wants: Mapping[str, int], *, turn: int) -> Mapping[str,
 
 
 def heard(known: Neighbours, told: Mapping[str, StoreNews], *, me: str, now_ms: int) -> Neighbours:
-    """The neighbours after hearing what stores have told, in any order and any number of times."""
+    """The neighbours after news of stores, which may come in any order and repeatedly."""
     all_told = {**known.others}
     for name, each in told.items():
         before = all_told.get(name)
@@ -119,12 +119,12 @@ def heard(known: Neighbours, told: Mapping[str, StoreNews], *, me: str, now_ms: 
 
 
 def shared_out(known: Neighbours, permits: int, *, running: int, now_ms: int) -> Neighbours:
-    """The neighbours with this store's number of requests at once, of the permits for all.
+    """The neighbours with this store's number of concurrent requests, of the permits for all.
 
-    It gives up at once, and takes only what others have told that they have given up.
+    It releases permits at once, and takes only those that others have published as released.
     """
     target = known.target(permits)
-    # Nobody knows what a store had that was silent for long, or that said it sends no more.
+    # The share of a store that was silent for long, or that stopped sending, is unknown.
     is_known = known.mine.wants > 0 and now_ms - known.mine.at_ms < FORGET_MS
     had = known.has if is_known else min(running, permits)
     free = permits - sum(each.has for each in known.active.values())
@@ -133,9 +133,9 @@ def shared_out(known: Neighbours, permits: int, *, running: int, now_ms: int) ->
 
 
 def rate_here(known: Neighbours, rate: float | None) -> float | None:
-    """A store's part of a rate: all that others do not want, and never less than an even part.
+    """A store's share of a rate: all that others do not want, and at least an equal share.
 
-    So a store that begins to want more need not wait until others have heard of it.
+    So a store that begins to want more need not wait until others know that.
     """
     active = known.active
     if rate is None or not active:
@@ -154,7 +154,7 @@ def noted_running(known: Neighbours, running: int, *, now_ms: int) -> Neighbours
 def noted_waiting(
     known: Neighbours, what: Literal["permits", "rate"], *, until_ms: int, now_ms: int
 ) -> Neighbours:
-    """Note that somebody waits until then, for others' requests to end or for the next event."""
+    """Note that a task waits until then, for others' requests to end or for the next event."""
     if not known.active:
         return known
     wants_until_ms = min(until_ms, now_ms + STALE_MS) + WANT_MS
@@ -164,7 +164,7 @@ def noted_waiting(
 
 
 def noted_sent(known: Neighbours, event_count: int, *, now_ms: int) -> Neighbours:
-    """Note that this many events have gone out."""
+    """Note that this many events were sent."""
     span_ms = now_ms - known.sent_since_ms
     if span_ms < WANT_MS:
         return replace(known, sent=known.sent + event_count)
@@ -173,7 +173,7 @@ def noted_sent(known: Neighbours, event_count: int, *, now_ms: int) -> Neighbour
 
 
 def news_of(known: Neighbours, *, running: int, is_here: bool, now_ms: int) -> StoreNews:
-    """The store's news of itself; `is_here` if it sends at all."""
+    """The store's news about itself; `is_here` if it sends at all."""
     if not is_here:
         return StoreNews(now_ms)
     if not known.active:
@@ -189,7 +189,7 @@ def news_of(known: Neighbours, *, running: int, is_here: bool, now_ms: int) -> S
 
 
 def is_to_tell(known: Neighbours, news: StoreNews) -> bool:
-    """Whether others that send too should hear of it now."""
+    """Whether to publish the news now, for others that also send."""
     since_ms, last = news.at_ms - known.mine.at_ms, known.mine
     if not news.wants and not last.wants:
         return False

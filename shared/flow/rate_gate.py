@@ -1,7 +1,7 @@
 """Lets events through at the rate that a destination's owner set, and none while it asks to wait.
 
-A 429, or a Retry-After, closes the gate until the time that was asked for. How much the destination
-can do after that is for shared.flow.concurrency to find out.
+A 429, or a Retry-After, closes the gate until the requested time. How much the destination can take
+after that is for shared.flow.concurrency to find out.
 """
 
 from msgspec import Struct
@@ -10,17 +10,17 @@ from msgspec.structs import replace
 from shared.retry.attempt import Attempt, Outcome, Response, Verdict
 from shared.retry.retry_after import parse_retry_after
 
-# After a 429 that asks for nothing: a second, doubled by each further one without a success.
+# After a 429 without a requested wait: a second, doubled by each further one without a success.
 CLOSED_S_MIN = 1.0
 CLOSED_S_MAX = 60.0
-# Upwards only and by seconds at most: a wait that was asked for is never cut short.
+# Upwards only, and by a few seconds at most: a requested wait is never cut short.
 JITTER_FRACTION = 0.2
 JITTER_S_MAX = 5.0
-# A tenth of a second's worth may go at once; after that, the rate decides. With more, a destination
-# that takes this many at once would get all of them together.
+# A tenth of a second's events may go at once; after that, the rate decides. With more, a
+# destination that takes this many at once would get all of them together.
 BURST_S = 0.1
 # After a refusal by a destination that takes others and does not say how long to wait: a moment,
-# doubled by each further one without a success: few are wasted until its next second begins.
+# doubled by each further one without a success, so that few are wasted until its next second.
 REFUSED_S_MIN = 0.05
 REFUSED_S_MAX = 0.4
 
@@ -28,7 +28,7 @@ REFUSED_S_MAX = 0.4
 class RateGate(Struct, frozen=True):
     closed_until_ms: int = 0
     limits_in_row: int = 0
-    # Closed so briefly that nobody need hear of it.
+    # Closed so briefly that it need not be published.
     refused_until_ms: int = 0
     refusals_in_row: int = 0
     # The bucket: below zero, a batch took more than was there, and the next one waits for it.
@@ -37,10 +37,10 @@ class RateGate(Struct, frozen=True):
 
 
 def opens_at_ms(gate: RateGate, rate: float | None, *, now_ms: int) -> int:
-    """When the next request may go; now or earlier, if it may."""
+    """Return when the next request may go: now, or earlier, if it may go at once."""
     if now_ms < gate.closed_until_ms:
         return gate.closed_until_ms
-    # A clock that was set back makes it no longer.
+    # A clock that was set back must not make it longer.
     if now_ms < gate.refused_until_ms <= now_ms + 1000 * REFUSED_S_MAX:
         return gate.refused_until_ms
     if rate is None:
@@ -71,7 +71,7 @@ def rate_limited(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: fl
     jitter_s = min(JITTER_FRACTION * wait_s, JITTER_S_MAX) * roll
     until_ms = max(gate.closed_until_ms, now_ms + round((wait_s + jitter_s) * 1000))
     if now_ms < gate.closed_until_ms:
-        # Others that were under way hear the same; once is enough to slow down for.
+        # Other requests under way get the same answer: slow down only once.
         return replace(gate, closed_until_ms=until_ms)
     return replace(gate, closed_until_ms=until_ms, limits_in_row=gate.limits_in_row + 1)
 
@@ -94,7 +94,7 @@ def refused(gate: RateGate, *, now_ms: int) -> RateGate:
 
 
 def _filled(gate: RateGate, rate: float, now_ms: int) -> float:
-    """The tokens in the bucket now; full when it is first looked at."""
+    """The tokens in the bucket now; it is full when first used."""
     burst = max(rate * BURST_S, 1.0)
     if not 0 < gate.tokens_at_ms <= now_ms:
         # Never used, or used by a clock that has since been set back.
@@ -103,7 +103,7 @@ def _filled(gate: RateGate, rate: float, now_ms: int) -> float:
 
 
 def asked_s(attempt: Attempt, verdict: Verdict, *, now_ms: int) -> float | None:
-    """How long the destination wants no request."""
+    """How long the destination asks for no requests."""
     if verdict.outcome is not Outcome.RECOVERABLE or not isinstance(attempt, Response):
         return None
     asked = parse_retry_after(attempt.retry_after, now_ms=now_ms)

@@ -1,18 +1,19 @@
-"""Tells a storm of rejections, which a wrong key or a changed schema makes, from bad events."""
+"""Distinguishes a storm of rejections, as after a wrong key or a new schema, from bad events."""
 
 from msgspec import Struct
 
 from shared.event.times import MINUTE_MS, minute_of
 
-# Answers that say the address or the key is wrong: this many in a row are no bad events.
+# Answers that say the address or the key is wrong: bad events do not cause this many in a row.
 REJECTED = frozenset({401, 403, 404})
 REJECTS_IN_ROW = 50
-# Or nearly all of the last five minutes, after a time when it went well.
+# Or nearly all requests of the last five minutes, of a destination that had taken events before.
 REJECTED_FRACTION = 0.95
 REJECTED_REQUESTS_MIN = 20
 MINUTES = 5
-# Or this many events of halved batches, each refused by itself, and nothing taken in between: it
-# will refuse the others as well. If it refuses half, twenty in a row are one chance in a million.
+# Or this many events of halved batches, each refused by itself, and nothing taken in between: the
+# destination will refuse the others as well. If it refuses half of them, the chance of twenty in a
+# row is one in a million.
 HALVES_IN_ROW = 20
 
 
@@ -25,7 +26,7 @@ class MinuteOfRequests(Struct, frozen=True):
 
 
 def is_storm(minutes: tuple[MinuteOfRequests, ...], *, in_row: int, was_well: bool) -> bool:
-    """Whether requests are rejected as a wrong key or address would have it."""
+    """Whether requests are rejected as they would be with a wrong key or address."""
     requests = sum(minute.request_count for minute in minutes)
     rejected = sum(minute.rejected_count for minute in minutes)
     is_much = requests >= REJECTED_REQUESTS_MIN and rejected >= REJECTED_FRACTION * requests

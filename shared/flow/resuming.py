@@ -1,4 +1,4 @@
-"""Lets a destination start afresh once a person has asked to try it now."""
+"""Resets the flow of a destination that a person has resumed."""
 
 from shared.flow.breaker import Breaker, BreakerState
 from shared.flow.concurrency import recovered
@@ -7,10 +7,10 @@ from shared.flow.rate_gate import reopened
 
 
 def resumed(flow: Flow, limits: SendLimits) -> Flow:
-    """The flow after a person's last word, which is heard once, whatever clocks say.
+    """The flow after a person has resumed it, which counts once, whatever clocks say.
 
-    A destination that was shut is tried by one small request at once: one that is still down costs
-    no more than that, and its next wait is the shortest.
+    A destination that was shut is tried at once with one small request: if it is still down, that
+    is the only cost, and its next wait is the shortest.
     """
     if limits.to.resumed_at_ms <= flow.resumed_at_ms:
         return flow

@@ -1,4 +1,4 @@
-"""Shares the requests that a destination gets at once out among the tasks that send to it."""
+"""Divides a destination's concurrent requests among the tasks that send to it."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -6,20 +6,20 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-# A task that waits for longer than the first has what is free next, so that none of them goes
-# without for the time of its micro-batch. One that still waits after the second has died.
+# A task that waits for longer than the first time gets the next free request, so that none gets
+# nothing during its whole micro-batch. One that still waits after the second time has died.
 WAIT_MS_MAX, GONE_MS = 1_000, 10_000
-# It waits for a request of another task's to end, which tells nobody, so it looks again.
+# Nothing tells a waiting task that another task's request has ended, so it looks again.
 LOOK_AGAIN_MS = 25
 
 
 class TaskShare(Struct, frozen=True):
-    """A task that sends just now."""
+    """A task that sends at present."""
 
-    # It may have died if nothing is heard of it by then.
+    # It may have died if it has not reported by then.
     until_ms: int
     running_count: int = 0
-    # For a request that it may not start: since when; 0 if it need not wait.
+    # Since when it has waited for permission for a request; 0 if it does not wait.
     waits_since_ms: int = 0
 
 
@@ -27,9 +27,9 @@ Tasks = Mapping[str, TaskShare]
 
 
 def joined(tasks: Tasks, task: str, *, lease_ms: int, now_ms: int) -> Tasks:
-    """The tasks with this one, and without those of which nothing was heard."""
+    """The tasks with this one, and without those that have not reported in time."""
     share = tasks.get(task)
-    # Renewed at half time, so that not every request has something to write.
+    # Renew at half time, so that not every request has something to write.
     if share is not None and now_ms + lease_ms // 2 <= share.until_ms <= now_ms + lease_ms:
         return tasks
     alive = {name: each for name, each in tasks.items() if now_ms < each.until_ms}
@@ -55,12 +55,12 @@ def running_count(tasks: Tasks) -> int:
 
 
 def is_sent_to(tasks: Tasks, *, now_ms: int) -> bool:
-    """Whether there is a task of which something was heard."""
+    """Whether there is a task that has reported in time."""
     return any(now_ms < share.until_ms for share in tasks.values())
 
 
 def waits(tasks: Tasks, task: str, *, since_ms: int) -> Tasks:
-    """The tasks, of which this one waits for a request, from now on if it did not; 0: no more."""
+    """The tasks after this one began to wait, unless it already waited; with 0 it stops."""
     share = tasks[task]
     if bool(share.waits_since_ms) == bool(since_ms):
         return tasks
@@ -78,7 +78,7 @@ def is_free(
 ) -> bool:
     """Whether a task with `running_count` requests under way may have one more of the permits.
 
-    `unasked` counts the requests of others that no task has told of.
+    `unasked` counts the requests of others that no task has reported.
     """
     if running_count >= ceil(permits / len(tasks)):
         return False

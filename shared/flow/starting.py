@@ -1,4 +1,4 @@
-"""Says whether a destination gets a request now."""
+"""Determines whether a destination may get a request now."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -21,13 +21,13 @@ from shared.flow.neighbours import (
 from shared.flow.rate_gate import opens_at_ms, spent
 from shared.retry.attempt import Failure
 
-# Nobody knows how long a person pauses; the events come by again after the second tier.
+# It is unknown how long a pause lasts; the events are tried again after the second tier.
 PAUSED_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
 class NotNow:
-    """Wait, or park: nothing is charged. Ask again then."""
+    """Wait, or park: no attempt is charged. Ask again at `until_ms`."""
 
     failure: Failure
     until_ms: int
@@ -44,7 +44,7 @@ Answer: TypeAlias = Start | NotNow | Never
 def may_start(
     flow: Flow, limits: SendLimits, *, task: str, running_count: int, now_ms: int, unasked: int = 0
 ) -> tuple[Flow, Answer]:
-    """Whether a task with this many under way, beside others' unasked ones, may start one more."""
+    """Whether a task may start another request, given its own and others' unasked ones."""
     tasks = sharing.joined(flow.tasks, task, lease_ms=limits.lease_ms, now_ms=now_ms)
     flow = at_its_part(_with_tasks(flow, tasks), limits, now_ms=now_ms)
     if limits.to.is_disabled or flow.disabled_at_ms:
@@ -76,7 +76,7 @@ def may_start(
         now_ms=now_ms,
     )
     if isinstance(answer, Start) and answer.is_probe and not flow.neighbours.target(1):
-        # Another machine makes the probe: go on as if it were under way.
+        # Another machine makes the probe: continue as if it were under way.
         breaker, answer = flow.breaker, Refrain(now_ms + ASK_AGAIN_MS)
     flow = flow if breaker is flow.breaker else replace(flow, breaker=breaker)
     if not isinstance(answer, Start):
@@ -86,7 +86,7 @@ def may_start(
 
 
 def started(flow: Flow, limits: SendLimits, *, event_count: int, now_ms: int) -> Flow:
-    """The flow after a request with these events has gone out."""
+    """The flow after a request with this many events was sent."""
     rate = rate_here(flow.neighbours, limits.to.rate_per_s)
     gate = spent(flow.gate, rate, event_count=event_count, now_ms=now_ms)
     flow = flow if gate is flow.gate else replace(flow, gate=gate)
@@ -96,7 +96,7 @@ def started(flow: Flow, limits: SendLimits, *, event_count: int, now_ms: int) ->
     gap_ms = _gap_ms(flow, limits)
     if not gap_ms:
         return flow
-    # The unused part of a pause is no reason to hurry.
+    # An unused part of a pause must not speed up later requests.
     begun_ms = min(max(now_ms - gap_ms, flow.paced_until_ms), now_ms + gap_ms)
     return replace(flow, paced_until_ms=begun_ms + gap_ms)
 
@@ -107,7 +107,7 @@ def running(flow: Flow, task: str, running_count: int) -> Flow:
 
 
 def is_calm(flow: Flow, limits: SendLimits, *, now_ms: int) -> bool:
-    """Whether a request may go, and the next ones too: nothing doubts, meters or stops them."""
+    """Whether requests may go without asking: nothing stops, counts or limits them."""
     if limits.to.is_paused or limits.to.is_disabled or flow.neighbours.active:
         return False
     # The flow decides how much of a batch it gets.
@@ -125,20 +125,20 @@ def left(flow: Flow, task: str) -> Flow:
 
 
 def at_its_part(flow: Flow, limits: SendLimits, *, now_ms: int) -> Flow:
-    """The flow with this machine's number of requests at once, if others send as well."""
+    """The flow with this machine's number of concurrent requests, if others also send."""
     if not flow.neighbours.active or not sharing.is_sent_to(flow.tasks, now_ms=now_ms):
         return flow
     running, permits = sharing.running_count(flow.tasks), permits_of(flow, limits)
     part = noted_running(flow.neighbours, running, now_ms=now_ms)
     part = shared_out(part, permits, running=running, now_ms=now_ms)
     if part.has > flow.neighbours.has == 0:
-        # When the last request of another one went out is not known here.
+        # It is unknown here when another machine sent its last request.
         flow = replace(flow, paced_until_ms=now_ms + flow.concurrency.gap_ms * permits / part.has)
     return _with_neighbours(flow, part)
 
 
 def _permits_here(flow: Flow, limits: SendLimits) -> int:
-    """How many requests the tasks of this machine may have under way; probes have their own way."""
+    """How many requests the tasks of this machine may have under way; probes are separate."""
     if flow.neighbours.active and flow.breaker.state is BreakerState.CLOSED:
         return flow.neighbours.has
     return permits_of(flow, limits)

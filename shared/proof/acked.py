@@ -1,10 +1,10 @@
 """The gateway's ledger: which offsets were acknowledged, when, and the ids of their events.
 
 A row is written for what one Kafka partition stored within a second. Its first line is JSON; the
-ids follow, a line each, so that readers who only count never touch them. Rows are written after the
-answer, so a gateway that dies may leave events without one: the audit then reads the log itself.
+ids follow, a line each, so that readers that only count never touch them. Rows are written after
+the answer, so a gateway that dies may leave events without a row: the audit then reads the log.
 
-Each slice names its request, so that the holder of an answer's id finds its events again.
+Each slice names its request, so that a caller finds the events of an answer by its request id.
 """
 
 import re
@@ -18,16 +18,16 @@ import msgspec
 from shared.event.times import DAY_MS, MINUTE_MS, minute_of
 from shared.proof.log_buckets import LogBuckets
 
-# Events whose own time is this far off belong to no minute that anybody watches: a day back is as
-# long as minutes stay open to late events, 5 min ahead is what clocks of healthy machines differ.
+# Events whose own time is further off belong to no minute that anybody watches: minutes stay open
+# to late events for a day, and clocks of healthy machines differ by no more than 5 min.
 LATE_MS_MAX = DAY_MS
 EARLY_MS_MAX = 5 * MINUTE_MS
 # The bucket of these events; no minute starts there, as minutes are multiples of 60,000.
 WILD = -1
-# With its longest ids (256 characters of 4 bytes) a row of this many stays under a record's 1 MB,
-# also when each of them came in a request of its own.
+# The most events of a row: with the longest ids (256 characters of 4 bytes) it stays under a
+# record's 1 MB, even if each event came in a request of its own.
 ROW_EVENTS_MAX = 900
-# A row's mark of an ordering key: a search for a key sees in which rows it may be.
+# A row's mark of an ordering key: it shows a search in which rows a key may be.
 key_mark = crc32
 # A UUID of version 7 as the gateway writes it; its first 48 bits are milliseconds (RFC 9562).
 REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -46,7 +46,7 @@ def runs_of(minutes: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 
 def request_time_ms(request_id: str) -> int | None:
-    """When a request came, as its id says; None if it is no id of a request."""
+    """When a request arrived, according to its id; None if that is not a request id."""
     if REQUEST_ID.fullmatch(request_id) is None:
         return None
     return int(request_id[:8] + request_id[9:13], 16)
@@ -58,7 +58,7 @@ class AckedSlice(msgspec.Struct, frozen=True):
     first: int
     runs: tuple[tuple[int, int], ...]
     accepted_at_ms: int
-    # The request, and how many of its events Hifi took in all; old rows do not say.
+    # The request, and how many of its events Hifi took in all; old rows do not have them.
     request_id: str = ""
     request_count: int = 0
 
@@ -84,7 +84,7 @@ class AckedRow:
     # In the order of the slices; no id holds a line break.
     ids: tuple[str, ...]
     value_bytes: int = 0
-    # How old the events were when they came, and how long Kafka took to store them.
+    # How old the events were when they arrived, and how long Kafka took to store them.
     ingest: LogBuckets = field(default_factory=LogBuckets)
     process: LogBuckets = field(default_factory=LogBuckets)
     # The most frequent of their ordering keys, and how many events each has.
@@ -108,7 +108,7 @@ class AckedRow:
 
     @classmethod
     def from_bytes(cls, value: bytes, *, with_ids: bool = True) -> "AckedRow":
-        """Read a row; ValueError if it is none."""
+        """Read a row; ValueError if it is not one."""
         line, _, rest = value.partition(b"\n")
         head = _HEAD.decode(line)
         requests = head.requests or [("", 0)] * len(head.slices)
@@ -162,7 +162,7 @@ class _AckedHead(msgspec.Struct, kw_only=True, omit_defaults=True):
     partition: int
     # For each slice: first offset, accepted-at, then count and minute of each run in turn.
     slices: list[list[int]]
-    # Beside the slices, where readers that do not know of it pass it by.
+    # Beside the slices, where readers that do not know this member ignore it.
     requests: list[tuple[str, int]] = []
     value_bytes: int
     ingest: list[int]
@@ -182,7 +182,7 @@ class AckedRequest:
     request_id: str
     topic: str = ""
     accepted_at_ms: int = 0
-    # How many events of it Hifi took, which may not be in the ledger yet.
+    # How many of its events Hifi took; some of them may not be in the ledger yet.
     count: int = 0
     # Their ids, by Kafka partition and offset.
     ids: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -194,8 +194,8 @@ class AckedRequest:
         return 0 < self.count <= len(self.ids)
 
     def take(self, value: bytes) -> None:
-        """Enter a row of the ledger, if it is about the request; entering it twice is no harm."""
-        # Nearly all rows are about others: they are not even read.
+        """Record a row of the ledger, if it is about the request; doing so twice is no harm."""
+        # Nearly all rows are about other requests, and are not even decoded.
         if self.request_id.encode() not in value:
             return
         try:

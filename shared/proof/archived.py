@@ -1,8 +1,8 @@
 """Describes an object of an archive, and names it.
 
 An object holds the events of one Kafka partition between two offsets. Its name and its description
-come from these events and from nothing else: a process that writes it again, after a crash, writes
-the same. The description stands beside each object, so that a restore needs no Kafka.
+depend on these events alone: a process that writes it again, after a crash, writes the same. The
+description is beside each object, so that a restore needs no Kafka.
 """
 
 import re
@@ -29,13 +29,13 @@ class ArchiveId(NamedTuple):
     stream: str
     # The pipeline.
     name: str
-    # The id of the topic: one that was deleted and made again has another id, and offsets from 0.
-    # Empty if it is not known, as archives did not tell it at first.
+    # The id of the topic: one that was deleted and recreated has another id, and offsets from 0.
+    # Empty if it is unknown, as in old archives.
     life: str = ""
 
     @property
     def above(self) -> str:
-        """All of its lives are below this, and nothing of another archive."""
+        """The path that has all its lives below it, and nothing of another archive."""
         return f"{self.tenant}/streams/{self.stream}/archive={self.name}"
 
     @property
@@ -60,20 +60,20 @@ class ArchivedObject(msgspec.Struct, frozen=True, kw_only=True):
     # The topic's id (`ArchiveId.life`).
     life: str = ""
     partition: int
-    # The offsets that it covers; some may have been filtered, or be Kafka's own marks.
+    # The offsets that it covers; some may have been filtered, or be Kafka's own markers.
     first: int
     end: int
     count: int
-    # The object's size as it lies there, and its digest in hex.
+    # The size of the stored object, and its digest in hex.
     size: int
     sha256: str
-    # When Kafka got the first and the last of them.
+    # When Kafka got its first and its last event.
     from_ms: int
     to_ms: int
     # The earliest and the latest of the events' own times.
     event_from_ms: int
     event_to_ms: int
-    # The document of its pipeline, and whether that keeps all events, as they come.
+    # The document of its pipeline, and whether that keeps all events unchanged.
     document: str
     is_whole: bool
 
@@ -98,12 +98,12 @@ class ArchivedObject(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, value: bytes) -> "ArchivedObject":
-        """Read a description; ValueError if it is none."""
+        """Read a description; ValueError if it is not one."""
         return msgspec.json.decode(value, type=cls)
 
 
 def place_of(from_ms: int, partition: int, first: int, end: int) -> str:
-    """Where an object is, below those of its archive."""
+    """The path of an object, below that of its archive's objects."""
     number = f"{first:0{_DIGITS}d}-{end:0{_DIGITS}d}"
     return f"date={day_of(from_ms)}/partition={partition}/{number}"
 
@@ -113,15 +113,15 @@ def day_of(at_ms: int) -> str:
 
 
 def life_in(folder: str) -> str | None:
-    """The life of an archive in a folder right below it; None if it is no life."""
+    """The life that a folder right below an archive is for; None if it is for none."""
     name = folder.rstrip("/").rpartition("/")[2]
     return name.removeprefix(_LIFE) if name.startswith(_LIFE) else None
 
 
 def continues(later: Iterable[str], earlier: Iterable[str]) -> bool:
-    """Whether one life goes on where another ends, by the paths of their manifests.
+    """Whether one life continues where another ends, by the paths of their manifests.
 
-    A topic that was made again begins with new offsets; the same topic goes on with its own.
+    A topic that was recreated begins with new offsets; the same topic continues with its own.
     """
     begins, edges = dict[str, int](), dict[str, set[int]]()
     for path in later:
@@ -137,7 +137,7 @@ def continues(later: Iterable[str], earlier: Iterable[str]) -> bool:
 
 
 def range_in(path: str) -> tuple[str, int, int]:
-    """The folder of its Kafka partition, and its first and end offset, from its path."""
+    """The folder of an object's Kafka partition, and its first and end offset, from its path."""
     *_, partition, name = path.split("/")
     first, _, end = name.removesuffix(_SUFFIX).partition("-")
     return partition, int(first), int(end)
@@ -148,21 +148,21 @@ def is_manifest(path: str) -> bool:
 
 
 def manifest_beside(archive: ArchiveId, path: str) -> str | None:
-    """The path of an object's description; None if it is no object of the archive."""
+    """The path of an object's description; None if it is not an object of the archive."""
     place = path.removeprefix(archive.objects).removesuffix(_OBJECT_SUFFIX)
     beside = f"{archive.manifests}{place}{_SUFFIX}"
     return beside if path.endswith(_OBJECT_SUFFIX) and is_manifest(beside) else None
 
 
 def day_in(path: str) -> str:
-    """The day of its first event; empty if it is none of ours."""
+    """The day of an object's first event, from its path; empty if the path is not one of ours."""
     return next((part[5:] for part in path.split("/") if part.startswith("date=")), "")
 
 
 def may_hold(path: str, *, from_ms: int | None, to_ms: int | None) -> bool:
-    """Whether what lies there may have events of a time: it is named by the day of its first.
+    """Whether the object at a path may have events of these times, by the day of its first event.
 
-    It ends within a day of its first event, or nobody would have waited for it.
+    Its last event is at most LONGEST_MS later.
     """
     if not (day := day_in(path)):
         return False
@@ -171,20 +171,20 @@ def may_hold(path: str, *, from_ms: int | None, to_ms: int | None) -> bool:
     )
 
 
-# The longest time that one object may hold: a stream with few events has one a minute, so that only
-# events that were archived late, out of a stream that had rested, come near it.
+# The longest time that one object may span: a stream with few events has an object a minute, so
+# that only events that were archived late, out of a paused stream, come near it.
 LONGEST_MS = 8 * 86_400_000
 
 
 class Laid(NamedTuple):
-    """An object, and its offsets that count: no event is there twice."""
+    """An object, and the offset from which its events count, so that none counts twice."""
 
     archived: ArchivedObject
     from_offset: int
 
 
 def laid(objects: Iterable[ArchivedObject]) -> list[Laid]:
-    """By Kafka partition and in order; the offsets that an earlier one has are passed over."""
+    """Sort by Kafka partition and offset; skip offsets that an earlier object has."""
     reached: dict[int, int] = {}
     kept = []
     for each in sorted(objects, key=lambda one: (one.partition, one.first, -one.end)):
@@ -196,7 +196,7 @@ def laid(objects: Iterable[ArchivedObject]) -> list[Laid]:
 
 
 def by_time(objects: Iterable[Laid]) -> Iterator[Laid]:
-    """The oldest first, but those of each Kafka partition in order.
+    """Yield the oldest first, but those of each Kafka partition in order.
 
     Brokers' clocks differ: after a change of leader times may go back.
     """
@@ -215,7 +215,7 @@ def by_time(objects: Iterable[Laid]) -> Iterator[Laid]:
 
 
 def gaps(objects: Iterable[ArchivedObject]) -> Mapping[int, Offsets]:
-    """By Kafka partition: offsets between the first and the last that no object covers.
+    """Return, by Kafka partition, offsets between the first and the last that no object covers.
 
     An archive that filters may leave out whole objects.
     """

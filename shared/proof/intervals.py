@@ -22,11 +22,11 @@ class Offsets(msgspec.Struct, array_like=True):
         return offsets
 
     def add(self, start: int, end: int) -> None:
-        """Take in every offset from `start` up to, but not including, `end`."""
+        """Add every offset from `start` up to, but not including, `end`."""
         if start >= end:
             return
         if start > self.end:
-            # Almost always: sets are read, and made of others, in order.
+            # The usual case: intervals come in order.
             self._starts.append(start)
             self._ends.append(end)
             return
@@ -40,7 +40,7 @@ class Offsets(msgspec.Struct, array_like=True):
         self._ends[low:high] = [end]
 
     def discard(self, start: int, end: int) -> None:
-        """Take out every offset from `start` up to, but not including, `end`."""
+        """Remove every offset from `start` up to, but not including, `end`."""
         if start >= end:
             return
         low = bisect_right(self._ends, start)
@@ -53,7 +53,7 @@ class Offsets(msgspec.Struct, array_like=True):
         self._ends[low:high] = [last for _, last in kept]
 
     def minus(self, other: "Offsets") -> "Offsets":
-        """The offsets that are here and not there."""
+        """The offsets of this set that are not in the other."""
         left = Offsets()
         for start, end in self:
             at = start
@@ -64,7 +64,7 @@ class Offsets(msgspec.Struct, array_like=True):
         return left
 
     def both(self, other: "Offsets") -> "Offsets":
-        """The offsets that are both here and there."""
+        """The offsets that are in both sets."""
         return Offsets.of(span for start, end in self for span in other.within(start, end))
 
     def union(self, *others: "Offsets") -> "Offsets":
@@ -74,7 +74,7 @@ class Offsets(msgspec.Struct, array_like=True):
         return Offsets.of(sorted(span for offsets in filled for span in offsets))
 
     def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The part of this set that lies in the given interval."""
+        """The part of this set in the given interval."""
         if start >= end:
             return
         for at in range(bisect_right(self._ends, start), len(self._starts)):
@@ -83,7 +83,7 @@ class Offsets(msgspec.Struct, array_like=True):
             yield max(start, self._starts[at]), min(end, self._ends[at])
 
     def cut(self, start: int, end: int) -> "Offsets":
-        """The same part, as a set."""
+        """The part of this set in the given interval, as a set."""
         low = bisect_right(self._ends, start)
         high = bisect_left(self._starts, end)
         if low >= high or start >= end:
@@ -93,7 +93,7 @@ class Offsets(msgspec.Struct, array_like=True):
         return Offsets(starts, ends)
 
     def from_offset(self, start: int) -> "Offsets":
-        """The part of this set that does not lie before `start`."""
+        """The part of this set from `start` on."""
         return self.cut(start, self.end)
 
     def reach(self, start: int) -> int:

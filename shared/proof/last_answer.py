@@ -1,7 +1,7 @@
-"""The last answer of a destination that did not take what it was sent, made fit to be shown.
+"""The last answer of a destination that did not take a request, made safe to show.
 
-The people who run a destination choose the text, so it is bounded and holds nothing that could move
-a terminal's cursor or turn a line around. Pages that show it still escape it for where it stands.
+The people who run a destination choose the text, so it is bounded and has no characters that could
+move a terminal's cursor or reverse a line. Pages that show it must still escape it.
 """
 
 import re
@@ -14,11 +14,11 @@ from shared.event.times import HOUR_MS
 
 # The counts of events that were given up go back 7 days.
 DEAD_STEP_MS, DEAD_STEPS = 6 * HOUR_MS, 28
-# An error page says what is wrong in its first lines; a record of each destination stays small.
+# An error page describes the error in its first lines; the record of a destination stays small.
 ANSWER_BYTES_MAX = 1_024
 # The most characters of an answer on a page or in a line.
 SHOWN_CHARS_MAX = 200
-# Headers that tell who has answered, and what to do about it. None of them may hold a secret.
+# Headers that show who has answered, and what to do about it. None of them may have a secret.
 TOLD_HEADERS = (
     "content-type",
     "retry-after",
@@ -30,15 +30,15 @@ TOLD_HEADERS = (
 )
 # Headers have a quarter of the room.
 _HEADERS_PART = 4
-# The bytes of a try in a receipt beside its text and headers.
+# The bytes of a try in a receipt besides its text and headers.
 _FACTS_BYTES = 110
-# The quotes, colon and comma of one.
+# The quotes, colon and comma of a header.
 _HEADER_BYTES = 6
 # Events are grouped by this much of an answer, with each number or id in it left out.
 _GIST_CHARS_MAX = 120
 _WORD = re.compile(r"""[^\s"'(),:;<=>\[\]{}]+""")
 _LEFT_OUT = "#"
-# Stands at the end of a longer text.
+# Marks the end of a text that was cut.
 CUT = "\u2026"
 
 
@@ -46,9 +46,9 @@ class LastAnswer(Struct, frozen=True):
     """The result of the last request that was not taken."""
 
     at_ms: int
-    # `status_503`, `connect_refused`: one of few words.
+    # One of a few words, such as `status_503` or `connect_refused`.
     reason: str
-    # From the answer's body, or what the network said.
+    # From the answer's body, or the network's error.
     text: str = ""
 
 
@@ -65,7 +65,7 @@ class FailedTry(Struct, frozen=True, omit_defaults=True):
     headers: dict[str, str] = {}
 
     def within(self, bytes_max: int) -> "FailedTry":
-        """The same with no more than this many bytes of text and headers."""
+        """The same try with no more than this many bytes of text and headers."""
         headers: dict[str, str] = {}
         used = 0
         for name, value in self.headers.items():
@@ -79,11 +79,11 @@ class FailedTry(Struct, frozen=True, omit_defaults=True):
 class DeadGroup(Struct, frozen=True):
     """Events that a destination has given up for one reason, with one answer."""
 
-    # Empty for all that were too different to be groups of their own.
+    # Empty for all events that were too different to be groups of their own.
     reason: str
-    # As `answer_of` tells it.
+    # As `answer_of` returns it.
     answer: str
-    # How many rest in dead letters now.
+    # How many are in dead letters now.
     count: int
     # When the first and the last of them were given up.
     first_ms: int
@@ -93,7 +93,7 @@ class DeadGroup(Struct, frozen=True):
 
 
 def answer_of(reason: str, cause: str, text: str) -> str:
-    """The answer to events that were given up, by which they are grouped.
+    """Return the answer to events that were given up, in the form by which they are grouped.
 
     `cause` is the result of the last request; the answer names it unless it is the reason itself.
     Words with a digit are left out: a number, an id, a time. If a text was cut, the answer is its
@@ -108,7 +108,7 @@ def answer_of(reason: str, cause: str, text: str) -> str:
 
 
 def is_answer(one: str, other: str) -> bool:
-    """Whether two answers are the same, as far as each is known: to its *."""
+    """Whether two answers are the same, as far as each is known, which is up to its *."""
     if one.endswith("*") and other.startswith(one[:-1]):
         return True
     return one.startswith(other[:-1]) if other.endswith("*") else one == other
@@ -119,9 +119,9 @@ def _plain(word: re.Match[str]) -> str:
 
 
 def share_room(tries: Sequence[FailedTry], *, receipt_count: int = 1) -> tuple[FailedTry, ...]:
-    """The tries as each of a batch's receipts tells them: together they have room for one answer.
+    """Return the tries for each of a batch's receipts, which share the room of one answer.
 
-    A batch whose first event keeps its place in the line has none.
+    A batch whose first event keeps its place in the stream has no receipts.
     """
     if not (tries and receipt_count):
         return ()
@@ -130,7 +130,7 @@ def share_room(tries: Sequence[FailedTry], *, receipt_count: int = 1) -> tuple[F
 
 
 def told_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of an answer that are kept. A `location` loses its query."""
+    """Return the headers of an answer that are kept; a `location` loses its query."""
     kept = {name: shown_text(headers[name]) for name in TOLD_HEADERS if name in headers}
     if "location" in kept:
         kept["location"] = kept["location"].partition("?")[0]
@@ -138,7 +138,7 @@ def told_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown_text(text: str) -> str:
-    """One line of printable characters: no escape sequence, no character that turns a line."""
+    """Return one line of printable characters: no escape sequences, none that reverse a line."""
     printable = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(printable.split())[:ANSWER_BYTES_MAX]
 

@@ -1,7 +1,7 @@
 """Keeps many durations as few numbers: counts in buckets that grow by a factor.
 
-Any quantile of the durations is within 1 % of the truth, two sets merge by adding their counts,
-and there are never more than about a thousand buckets (a week in milliseconds).
+Any quantile of the durations is exact to 1 %, two sets merge by adding their counts, and there are
+never more than about a thousand buckets (a week in milliseconds).
 """
 
 import math
@@ -11,17 +11,17 @@ from functools import lru_cache
 from itertools import chain
 from operator import mul
 
-# Each bucket ends at GAMMA times its beginning; its middle is off by (GAMMA - 1) / (GAMMA + 1) at
-# the most, which is 0.99 %.
+# Each bucket ends at GAMMA times its beginning; its middle is off by at most
+# (GAMMA - 1) / (GAMMA + 1), which is 0.99 %.
 GAMMA = 1.02
 _LOG_GAMMA = math.log(GAMMA)
-# As many different durations as a busy minute has in milliseconds; a logarithm costs ten look-ups.
+# The number of different durations in a busy minute, in ms; a logarithm costs ten look-ups.
 _REMEMBERED = 65_536
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def bucket_of(value_ms: int) -> int:
-    """The number of the bucket of a duration; 0 holds nothing and less than nothing."""
+    """The number of a duration's bucket; bucket 0 is for zero and negative ones."""
     return 0 if value_ms <= 0 else 1 + math.ceil(math.log(value_ms) / _LOG_GAMMA - 1e-9)
 
 
@@ -39,12 +39,12 @@ class LogBuckets:
 
     @classmethod
     def of_counts(cls, values_ms: Mapping[int, int], *, until_ms: int) -> "LogBuckets":
-        """The distances from many moments, each with how often it came, to one moment."""
+        """The distances of many times, each with its count, to one time."""
         if values_ms:
             farthest_ms, nearest_ms = until_ms - min(values_ms), until_ms - max(values_ms)
             bucket = bucket_of(nearest_ms)
             if bucket == bucket_of(farthest_ms):
-                # As in a backlog, whose events are all about as old: no need to go through them.
+                # As in a backlog, whose events are all about the same age: no need for a loop.
                 count = sum(values_ms.values())
                 moments = sum(map(mul, values_ms.keys(), values_ms.values()))
                 return cls({bucket: count}, until_ms * count - moments if bucket else 0)
@@ -59,7 +59,7 @@ class LogBuckets:
         return cls(counts, sum_ms)
 
     def add(self, value_ms: int, count: int = 1) -> None:
-        """Enter a duration `count` times; one below nothing is nothing: clocks differ."""
+        """Add a duration `count` times; a negative one counts as 0, as clocks differ."""
         bucket = bucket_of(value_ms)
         self.counts[bucket] = self.counts.get(bucket, 0) + count
         self.sum_ms += max(value_ms, 0) * count
@@ -75,11 +75,11 @@ class LogBuckets:
 
     @property
     def mean_ms(self) -> float:
-        """The exact mean, so that means of successive steps add up; 0 if there are no durations."""
+        """The exact mean, so that means of successive steps add up; 0 without durations."""
         return self.sum_ms / (self.count or 1)
 
     def quantile(self, part: float) -> float:
-        """The duration that this part of all is not above; 0 if there are none."""
+        """The duration that this fraction of all does not exceed; 0 without durations."""
         rank = math.ceil(part * self.count)
         seen = 0
         for bucket in sorted(self.counts):
@@ -89,7 +89,7 @@ class LogBuckets:
         return 0.0
 
     def to_list(self) -> list[int]:
-        """For JSON: the sum, then bucket and count in turn."""
+        """Return a list for JSON: the sum, then bucket and count in turn."""
         return [self.sum_ms, *chain.from_iterable(sorted(self.counts.items()))]
 
     @classmethod

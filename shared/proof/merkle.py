@@ -1,8 +1,8 @@
 """Computes one hash for a set of ids: the root of a Merkle tree over them, sorted.
 
-A leaf is a block of 64 ids in the order of their code points (which is that of their UTF-8), a line
-each; a hash for every id would cost ten times as much. The tree over the leaves and all hashes are
-those of RFC 9162, section 2.1.1. Two sets have the same root only if they are the same set.
+A leaf is a block of 64 ids in the order of their code points (which is that of their UTF-8), one a
+line; a hash for every id would cost ten times as much. The tree over the leaves and all hashes are
+those of RFC 9162, section 2.1.1. Two sets have the same root only if they are equal.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ def merkle_root(ids: Iterable[str]) -> bytes:
 
 
 def root_of(blocks: Iterable[bytes]) -> bytes:
-    """The root over leaves that somebody else has laid out."""
+    """The root over leaves that the caller has made."""
     sha256 = hashlib.sha256
     level = [sha256(_LEAF + block).digest() for block in blocks]
     if not level:
@@ -39,5 +39,5 @@ def root_of(blocks: Iterable[bytes]) -> bytes:
 def _block(ids: Sequence[str]) -> bytes:
     r"""A line for each id; \ is written \\, and a line break within an id \n."""
     lines = [event_id.replace("\\", "\\\\").replace("\n", "\\n") for event_id in ids]
-    # Half a surrogate pair cannot come out of JSON or a header, but must not stop the audit.
+    # JSON or a header cannot have half a surrogate pair, but it must not stop the audit.
     return "\n".join(lines).encode(errors="surrogatepass")

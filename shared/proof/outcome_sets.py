@@ -1,7 +1,7 @@
 """Picks the outcome that counts when receipts disagree about an event.
 
-The one rule of every balance: an event that was delivered once is delivered; else an outcome after
-a later re-drive counts before an earlier outcome, and dead before waiting.
+Every balance follows one rule: an event that was delivered once is delivered. Otherwise an outcome
+after a later redrive outranks an earlier outcome, and dead outranks waiting.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from shared.proof.receipt import ReceiptOutcome
 
 
 def weight(outcome: ReceiptOutcome, redrive_count: int) -> tuple[bool, int, bool]:
-    """The outcome with the greater weight counts; if both weigh the same, either may."""
+    """Return an outcome's weight: the greater one counts; if they are equal, either may."""
     if outcome is ReceiptOutcome.DELIVERED:
         return True, 0, False
     return False, redrive_count, outcome is ReceiptOutcome.DEAD
@@ -20,14 +20,14 @@ def weight(outcome: ReceiptOutcome, redrive_count: int) -> tuple[bool, int, bool
 
 @dataclass(slots=True)
 class OutcomeSets:
-    """The outcomes of the events of one Kafka partition, whatever the order receipts come in."""
+    """The outcomes of the events of one Kafka partition, whatever the order of receipts."""
 
-    # Everything below has an outcome: events there that are neither dead nor waiting are delivered.
-    # It starts as the first offset that counts.
+    # All events below have an outcome: those that are neither dead nor waiting are delivered. At
+    # first it is the first offset that counts.
     base: int = 0
     delivered: Offsets = field(default_factory=Offsets)
-    # The dead and the waiting, by how often the events had been sent again out of dead letters,
-    # and by what they wait for or died of. No event is in two sets.
+    # The dead and the waiting events, by how often they had been sent again out of dead letters,
+    # and by the cause of their waiting or death. No event is in two sets.
     _undelivered: dict[tuple[ReceiptOutcome, int, str], Offsets] = field(default_factory=dict)
     # One past the highest offset with any outcome.
     end: int = 0
@@ -35,13 +35,13 @@ class OutcomeSets:
     def take(
         self, outcome: ReceiptOutcome, first: int, end: int, *, redrive_count: int, cause: str = ""
     ) -> None:
-        """Enter the outcome of offsets; entering it twice changes nothing."""
+        """Record the outcome of offsets; recording it twice changes nothing."""
         if first >= end:
             return
         self.end = max(self.end, end)
         is_delivered = outcome is ReceiptOutcome.DELIVERED
         if is_delivered and not any(self._undelivered.values()):
-            # Almost always; a million times when a long history is read.
+            # This is the usual case: it occurs a million times when a long history is read.
             self.delivered.add(max(first, self.base), end)
             return
         changed = self._changeable(first, end)
@@ -58,7 +58,7 @@ class OutcomeSets:
             kept.add(*span)
 
     def settle(self) -> None:
-        """Forget which events were delivered where no gap is left."""
+        """Forget delivered events up to the first gap."""
         while True:
             ended = (self.delivered, *self._of(ReceiptOutcome.DEAD))
             reached = max(offsets.reach(self.base) for offsets in ended)
@@ -68,10 +68,10 @@ class OutcomeSets:
         self.delivered.discard(0, self.base)
 
     def no_outcome(self, end: int) -> Offsets:
-        """The events before `end` that nothing is known of."""
+        """The events before `end` without a known outcome."""
         sets = (self.delivered, *self._undelivered.values())
         if sum(len(known.cut(self.base, self.end)) for known in sets) == self.end - self.base:
-            # Almost always, however scattered the outcomes are: there is no gap among them.
+            # The usual case: there is no gap among the outcomes, however scattered they are.
             return Offsets.of([(self.end, end)])
         known = self.delivered.union(*self._undelivered.values())
         return Offsets.of([(self.base, end)]).minus(known)
@@ -89,7 +89,7 @@ class OutcomeSets:
         return Offsets().union(*self._of(ReceiptOutcome.WAITING))
 
     def by_cause(self, wanted: ReceiptOutcome) -> Iterator[tuple[str, int]]:
-        """How many events wait or died, by cause; a cause may come several times."""
+        """How many events wait or died, by cause; a cause may occur several times."""
         for (outcome, _, cause), offsets in self._undelivered.items():
             if outcome is wanted:
                 yield cause, len(offsets)

@@ -1,7 +1,7 @@
-"""The state of every stream and destination at a moment: verdicts, lag, loss, backlog.
+"""The state of every stream and destination at one time: verdicts, lag, loss, backlog.
 
-Only plain values: the audit and the sampler of `observe` fill them in, the console, `hifi top` and
-the metrics show them. An unknown value is None or CANNOT TELL, never a zero that looks well.
+These are plain values: the audit and the sampler of `observe` set them; the console, `hifi top` and
+the metrics show them. An unknown value is None or CANNOT TELL, never a zero that looks healthy.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,25 +16,25 @@ from shared.proof.restored import NOT_RESTORED, RestoredView
 
 
 class StreamVerdict(Enum):
-    """One word for people, the worst that holds; here the worst comes last.
+    """One word for people: the worst that applies; in this list the worst comes last.
 
     It is the same word in the console, in `hifi status` and `hifi top`, in metrics and in alerts.
-    Unknown facts may hide the worst, but a fault that is known is certain.
+    Unknown facts may hide a worse one, but a known fault is certain.
     """
 
     OK = "OK"
-    # A person's will.
+    # A person has paused it.
     PAUSED = "PAUSED"
-    # It takes events, later than it should.
+    # It takes events, but later than it should.
     SLOW = "SLOW"
-    # It asks for less, or its owner does: events wait.
+    # The destination, or its owner, asks for less: events wait.
     RATE_LIMITED = "RATE-LIMITED"
     CANNOT_TELL = "CANNOT TELL"
-    # It rejected everything, so its events wait until it is well or a person resumes it.
+    # It rejected everything, so its events wait until it recovers or a person resumes it.
     HELD = "HELD"
     # It is down, answers 5xx or not at all: events wait.
     FAILING = "FAILING"
-    # It refuses events for good, and they become dead letters; or all of them do.
+    # It refuses some or all events for good: they become dead letters.
     REJECTING = "REJECTING"
     DISABLED = "DISABLED"
     STALLED = "STALLED"
@@ -42,13 +42,13 @@ class StreamVerdict(Enum):
 
 
 class Stage(Enum):
-    """Where an event can be, in the order of its way, and so who can lose it."""
+    """The places where an event can be, in the order of its way, and so where it can be lost."""
 
     GATEWAY = "gateway"
     # Stored in Kafka, until delivery reads it.
     QUEUE = "queue"
     DELIVERY = "delivery"
-    # In the place of delivery, where it is a pipeline that takes the event.
+    # Instead of delivery, for a pipeline that takes the event.
     PIPELINE = "pipeline"
     # The tier that should hold a waiting event, and the retrier that takes it out.
     RETRY_TIER = "retry tier"
@@ -60,7 +60,7 @@ class MinuteState(Enum):
     UNCHECKED = "unchecked"
     CHECKED = "checked"
     LOSS = "loss"
-    # It should be checked already and is not: something waits, or could not be read.
+    # It should be checked already but is not: something waits, or could not be read.
     CANNOT_TELL = "cannot tell"
 
 
@@ -83,10 +83,10 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class StageLag:
-    """How late events come into a stage and out of it, and how long the stage takes itself."""
+    """How late events enter and leave a stage, and how long the stage itself takes."""
 
     stage: Stage
-    # Since the time the event says, and since the gateway had the request.
+    # Since the event's own time, and since the gateway received the request.
     in_from_event: Quantiles | None = None
     in_from_accepted: Quantiles | None = None
     out_from_event: Quantiles | None = None
@@ -96,7 +96,7 @@ class StageLag:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """One event that somebody lost; the id is empty until it is known, and if nothing names it."""
+    """One lost event; the id is empty while it is unknown, or if nothing names it."""
 
     event_id: str
     stage: Stage
@@ -111,21 +111,21 @@ class MinuteBooks:
 
     stream: str
     destination_id: str
-    # None for events whose own time is too wild to belong to a minute.
+    # None for events whose own time is too implausible for a minute.
     minute_ms: int | None
     state: MinuteState
     acked: int
     delivered: int
     waiting: int
     dead: int
-    # Its lane has not come to them yet.
+    # Its lane has not reached them yet.
     queued: int
     lost: Mapping[Stage, int] = field(default_factory=dict)
-    # At most as many as are worth listing; `lost` has the full count.
+    # The lost events that are worth listing; `lost` has the full count.
     missing: tuple[Missing, ...] = ()
-    # Why it cannot be told, for people; empty otherwise.
+    # Why the verdict is CANNOT TELL, for people; empty otherwise.
     problem: str = ""
-    # When the audit first found a loss in it; 0: it found none.
+    # When the audit first found a loss in the minute; 0: it found none.
     told_at_ms: int = 0
     # For a pipeline: delivered events that it did not pass on, by outcome (filtered, and so on).
     not_passed: Mapping[str, int] = field(default_factory=dict)
@@ -141,33 +141,33 @@ class MinuteBooks:
 
     @property
     def passed(self) -> int:
-        """The events that a pipeline has made something of."""
+        """The events of which a pipeline made results."""
         return self.delivered - sum(self.not_passed.values())
 
     @property
     def lost_part(self) -> float:
-        """The lost part of the acknowledged events, from 0 to 1."""
+        """The lost fraction of the acknowledged events, from 0 to 1."""
         return self.lost_count / self.acked if self.acked else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class OverdueMinutes:
-    """Minutes of a destination that should be checked and are not, however old."""
+    """Minutes of a destination that should be checked but are not, however old."""
 
     minute_count: int = 0
-    # The oldest of them, and why it cannot be told. None if their events' times are implausible.
+    # The oldest of them, and why it is not checked. None if their events' times are implausible.
     oldest_ms: int | None = None
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RecentOutcomes:
-    """The outcomes of events in the last minutes; one that waits again counts each time."""
+    """The outcomes of events in the last minutes; an event that waits again counts each time."""
 
     delivered: int = 0
-    # For good.
+    # Never to be tried again.
     refused: int = 0
-    # Without an answer, or with one that promises better.
+    # Without an answer, or with one that allows another attempt.
     failed: int = 0
     rate_limited: int = 0
 
@@ -191,17 +191,17 @@ class Answers:
 
     # How many requests had each result: status_200, status_503, connect_refused.
     counts: Mapping[str, int] = field(default_factory=dict)
-    # The newest that were not taken, the newest first, however old.
+    # The latest requests that were not taken, newest first, however old.
     refused: tuple[RefusedRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A verdict, with why in a sentence; nothing where all is well."""
+    """A verdict and its reason in a sentence; without trouble, no reason."""
 
     verdict: StreamVerdict
     reason: str = ""
-    # The same in one of few words, such as `status_503`, for metrics and alerts.
+    # The same as one of a few words, such as `status_503`, for metrics and alerts.
     cause: str = ""
 
 
@@ -216,30 +216,30 @@ class DestinationView:
     # Why the verdict is not OK, in one sentence.
     reason: str
     balance: Balance
-    # In the order of the way; the means of their `process` add up to the end-to-end mean.
+    # In the order in which events pass; the means of `process` add up to the end-to-end mean.
     stages: tuple[StageLag, ...]
-    # For events delivered in the last minutes: since their own time, since the gateway had them.
+    # For events delivered in the last minutes: since their own time, and since acceptance.
     end_to_end: Quantiles | None
     since_accepted: Quantiles | None
     backlog_events: int
     # Estimated by the mean size of the stream's latest events.
     backlog_bytes: int
     oldest_age_s: float | None
-    # How long the lane has given no sign although there is work; 0 when there is none.
+    # How long the lane has made no progress although there is work; 0 without work.
     silent_s: float
     # Events that wait for a retry, by cause: parked, rate-limited, breaker open, failed attempt.
     waiting_by_cause: Mapping[str, int]
     # The minutes of the last hour, and those whose loss was found in it; newest first, `None`
-    # minutes (wild event times) last.
+    # minutes (implausible event times) last.
     minutes: tuple[MinuteBooks, ...] = ()
     # However old.
     overdue: OverdueMinutes = OverdueMinutes()
     cause: str = ""
     lately: RecentOutcomes = RecentOutcomes()
     last_refusal: LastAnswer | None = None
-    # 0: nothing was ever taken.
+    # 0: it has never taken an event.
     last_ok_at_ms: int = 0
-    # Taken in the last minute.
+    # Its rate over the last minute.
     delivered_per_s: float = 0.0
     answers: Answers = Answers()
     dead_groups: tuple[DeadGroup, ...] = ()
@@ -247,19 +247,19 @@ class DestinationView:
 
 @dataclass(frozen=True, slots=True)
 class StreamView:
-    """The worst of a stream's destinations, and what the gateway says of it."""
+    """The worst of a stream's destinations, and the gateway's figures of the stream."""
 
     name: str
     verdict: StreamVerdict
     reason: str
     # Acknowledged in the last minute, by the gateway's own ledger.
     events_per_s: float
-    # How late events come to us: since their own time.
+    # How late events arrive: since their own time.
     ingest: Quantiles | None
     destinations: tuple[DestinationView, ...]
-    # How many events its log holds.
+    # How many events its log has.
     acked: int = 0
-    # In its Kafka partitions, of the last minutes; None while too few came.
+    # How recent events spread over its Kafka partitions; None while there are too few.
     spread: SpreadView | None = None
     # When the newest event since the observer's start was acknowledged; 0: none was.
     last_accepted_at_ms: int = 0
@@ -268,7 +268,7 @@ class StreamView:
 
 @dataclass(frozen=True, slots=True)
 class RemovedView:
-    """The outcomes of the events that a destination had come to when it was removed."""
+    """The outcomes of the events that a destination had reached when it was removed."""
 
     stream: str
     name: str
@@ -279,7 +279,7 @@ class RemovedView:
 
 @dataclass(frozen=True, slots=True)
 class BuiltAnew:
-    """A pipeline that is being built to take another's place, and how many events it is behind."""
+    """A pipeline that is being built to replace another, and how many events it is behind."""
 
     generation: int
     standing: str
@@ -289,39 +289,39 @@ class BuiltAnew:
 
 @dataclass(frozen=True, slots=True)
 class PipelineView:
-    """A pipeline, in its stream's books; delivered is what it has passed on, or should not."""
+    """A pipeline, in its stream's books; events passed on or rightly dropped are delivered."""
 
     stream: str
     name: str
     balance: Balance
-    # As a destination is shown, under the name that it has there; None where only books are kept.
+    # Its view as a destination, under its name there; None where only books are kept.
     lane: DestinationView | None = None
-    # How its document stands (checking, running, refused), why, and where in it that is.
+    # The state of its document (checking, running, refused), the reason, and the place in it.
     standing: str = ""
     why: str = ""
     pointer: str = ""
     # Events per second of the last minute, by their outcomes.
     rates: Mapping[str, float] = field(default_factory=dict)
-    # Open windows, or keys that are known, and the memory that they take; None if it keeps nothing.
+    # Open windows or known keys, and the memory that they take; None if it keeps nothing.
     kept: int | None = None
     kept_bytes: int = 0
-    # How many offsets Kafka had deleted before it came to them, and which these were last.
+    # How many offsets Kafka had deleted before it read them, and the latest of these.
     lost: int = 0
     lost_last: str = ""
-    # How often it has ended the executor that works on events, and when last.
+    # How often it has ended the executor that processes events, and when last.
     executors_ended: int = 0
     executor_ended_at_ms: int = 0
     built: BuiltAnew | None = None
 
     @property
     def events_per_s(self) -> float:
-        """The rate of the events that it has come to."""
+        """The rate of the events that it has read."""
         return sum(self.rates.values())
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownView:
-    """Events that wait for a destination that no record names, and that nobody has removed.
+    """Events that wait for a destination that is neither configured nor removed.
 
     A newer release may have made it, or its record cannot be read here.
     """
@@ -333,17 +333,17 @@ class UnknownView:
 
 @dataclass(frozen=True, slots=True)
 class AuditHealth:
-    """Whether the audit itself can be believed."""
+    """Whether the audit itself can be trusted."""
 
     # None while it has never finished a run.
     last_run_ms: int | None = None
     last_run_took_s: float = 0.0
-    # How far the newest checked minute lies behind the newest one that should be checked.
+    # How far the newest checked minute is behind the newest one that should be checked.
     behind_s: float = 0.0
     problem: str = "the audit has not finished its first run"
     # Records of the last day that it could not read, which prove nothing of any event.
     unreadable_count: int = 0
-    # Another observer runs it, and knows more.
+    # Whether another observer runs it, and knows more.
     is_elsewhere: bool = False
 
 
@@ -352,9 +352,9 @@ class Overview:
     at_ms: int
     streams: tuple[StreamView, ...]
     audit: AuditHealth
-    # Why the sampler's figures may be old; empty while it reads on.
+    # Why the sampler's figures may be old; empty while it works.
     problem: str = ""
-    # Destinations that were removed; their streams may be there still.
+    # Destinations that were removed; their streams may still exist.
     removed: tuple[RemovedView, ...] = ()
     # Destinations that are unknown here, and for which events wait.
     unknown: tuple[UnknownView, ...] = ()
@@ -362,7 +362,7 @@ class Overview:
 
     @property
     def removed_acked(self) -> int:
-        """Acknowledged events of streams that are there no more, each once."""
+        """Acknowledged events of streams that no longer exist, each once."""
         there = {stream.name for stream in self.streams}
         acked: dict[str, int] = {}
         for view in self.removed:
@@ -383,12 +383,12 @@ class Overview:
 
     @property
     def lanes(self) -> list[DestinationView]:
-        """Pipelines, as destinations are shown."""
+        """The pipelines' views as destinations."""
         return [view.lane for view in self.pipelines if view.lane is not None]
 
     @property
     def takers(self) -> list[DestinationView]:
-        """All that take events of a stream: destinations and pipelines."""
+        """All destinations and pipelines, which take events of streams."""
         return [*self.destinations, *self.lanes]
 
 

@@ -1,8 +1,9 @@
-"""A receipt: one line per HTTP batch, enough to prove what became of each event.
+"""A receipt: one line per HTTP batch, enough to prove the outcome of each event.
 
 A receipt names its events by the intervals of their log coordinates, so that the union of all
-receipts, laid over the stream topic, shows what is delivered, waiting, dead, or unaccounted.
-A record of the receipts' topic is a sheet of them, as Spark and Kafka are paid by the record.
+receipts, laid over the stream topic, shows which events are delivered, waiting, dead, or
+unaccounted. A record of the receipts' topic is a sheet of them, as each record has a cost of its
+own in Spark and Kafka.
 """
 
 from collections import Counter
@@ -20,12 +21,12 @@ from shared.event.times import minute_of
 from shared.proof.last_answer import FailedTry
 from shared.proof.log_buckets import LogBuckets
 
-# Some 150 receipts of 800 bytes, which is enough to make the price of a record not matter. A reader
-# that wants one receipt has all of its sheet in memory.
+# Some 150 receipts of 800 bytes, enough to make the cost of the record negligible. A reader that
+# wants one receipt has its whole sheet in memory.
 SHEET_BYTES_MAX = 131_072
 
 
-# Stands for the delivered events that a pipeline has made something of.
+# Stands for the delivered events of which a pipeline has made results.
 PASSED = "passed"
 
 
@@ -63,28 +64,28 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
     ended_at_ms: int
     # Whether the retrier wrote it; otherwise delivery did.
     is_retry: bool = False
-    # How often its events had been sent again out of dead letters: a receipt since then counts
-    # before earlier ones.
+    # How often its events had been sent again out of dead letters: a later receipt outranks those
+    # from before.
     redrive_count: int = 0
-    # The first record that its task read. Its waiting and dead events are sure once its lane has
-    # passed that: then their records are stored (`unconfirmed.py`). Without it, they are sure now.
+    # The first record that its task read. Its waiting and dead events are certain once its lane has
+    # passed that: then their records are stored (`unconfirmed.py`). Without it, they already are.
     read_at: Origin | None = None
-    # How late each event was, as `LogBuckets.to_list` writes it: at the end since its own time, at
-    # the end and at the start since the gateway had it.
+    # How late each event was, as `LogBuckets.to_list` writes it: at the end since its own time; at
+    # the end and at the start since its acceptance.
     out_from_event: list[int] = []
     out_from_accepted: list[int] = []
     in_from_accepted: list[int] = []
-    # For a pipeline: how many of the events it did not pass on, as it should, by their outcomes
-    # (filtered, and so on) and by minute, as the audit has them.
+    # For a pipeline: how many events it rightly did not pass on, by their outcomes (filtered, and
+    # so on) and by minute, as the audit has them.
     not_passed: dict[str, dict[int, int]] = {}
-    # The results of this round's requests that were not taken, in order; mostly none.
+    # The results of this round's requests that were not taken, in order; usually none.
     failed_tries: tuple[FailedTry, ...] = ()
 
     def to_json(self) -> bytes:
         return _ENCODER.encode(self)
 
     def beside(self, origin: Origin) -> Iterator[tuple[int, int]]:
-        """The offsets [first, end) that were sent in one piece with an event, itself among them."""
+        """The offsets [first, end) that were sent in one batch with an event, including its own."""
         if self.batch_id:
             for topic, partition, first, end in self.covered:
                 if (topic, partition) == origin.log and first <= origin.offset < end:
@@ -97,7 +98,7 @@ _DECODER = msgspec.json.Decoder(Receipt)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts that a receipt tells of its events: their places in the log, and their times."""
+    """The facts of a receipt about its events: their places in the log, and their times."""
 
     covered: tuple[CoveredOffsets, ...]
     event_times_ms: Sequence[int]
@@ -130,8 +131,8 @@ def make_receipt(
     read_at: Origin | None = None,
     failed_tries: tuple[FailedTry, ...] = (),
 ) -> Receipt:
-    """Write down the outcome of these events; there is at least one."""
-    # Many events share their times: costly work is done once for each time.
+    """Make the receipt of the outcome of these events; there is at least one."""
+    # Many events share their times: do costly work once for each time.
     event_times = Counter(facts.event_times_ms)
     accepted_ats = Counter(facts.accepted_ats_ms)
     return Receipt(
@@ -160,7 +161,7 @@ def make_receipt(
 def receipt_of_none(
     destination_id: str, covered: Iterable[CoveredOffsets], *, reason: str, at_ms: int
 ) -> Receipt:
-    """Make a receipt for no event: nothing is owed of these offsets."""
+    """Make a receipt without events: no outcome is owed for these offsets."""
     return Receipt(
         destination_id=destination_id,
         outcome=ReceiptOutcome.DELIVERED,
@@ -192,7 +193,7 @@ def sheets_of(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def receipts_of(sheet: bytes) -> list[Receipt | None]:
-    """The receipts of a record; None for one that is torn, as it spoils no other."""
+    """The receipts of a record; None for one that cannot be read, which harms no other."""
     try:
         return list(_DECODER.decode_lines(sheet))
     except ValueError:
@@ -207,7 +208,7 @@ def _readable(line: bytes) -> Receipt | None:
 
 
 def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[CoveredOffsets, ...]:
-    """Fold coordinates (topic, partition, offset) into as few intervals as they make."""
+    """Fold coordinates (topic, partition, offset) into as few intervals as possible."""
     covered: list[CoveredOffsets] = []
     topic, partition, first, end = "", 0, 0, 0
     for origin in sorted(origins):
@@ -224,7 +225,7 @@ def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[CoveredOffsets, ...]
 def without_event(
     where: KafkaPartition, offsets: Iterable[int], span: tuple[int, int]
 ) -> Iterator[CoveredOffsets]:
-    """Yield the parts of a span [first, end) with none of these events, whose offsets ascend."""
+    """Yield the parts of a span [first, end) without any of these ascending offsets."""
     at, end = span
     for offset in offsets:
         if offset >= end:
@@ -237,7 +238,7 @@ def without_event(
 
 
 def _minutes(times_ms: Mapping[int, int]) -> dict[int, int]:
-    """Events per minute, from how many there are at each time."""
+    """Events per minute, from the count at each time."""
     first = minute_of(min(times_ms))
     if first == minute_of(max(times_ms)):
         return {first: sum(times_ms.values())}

@@ -1,7 +1,7 @@
-"""The events that a restore has put back into a stream, as its own transactions tell it.
+"""The events that a restore has put back into a stream, by the records of its own transactions.
 
-Each record tells all that was put back so far, so only the newest one of a restore counts; and the
-events that it tells of are there, neither more nor less, however often the restore was cut.
+Each record covers all events put back so far, so only the newest one of a restore counts. Exactly
+the events that it covers are in the stream, however often the restore was interrupted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,13 +29,13 @@ class RestoredEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     # When the first and the newest of them were put back.
     began_ms: int
     last_ms: int
-    # By Kafka partition of the stream that has them now: all of them lie from there on.
+    # By Kafka partition of the stream that has them now: none is before this offset.
     begins: Mapping[int, int]
     # When Kafka had got the first and the last of them before they were archived.
     from_ms: int
     to_ms: int
-    # Their former offsets, by Kafka partition. An archive that leaves events out does not tell
-    # them, as it would have to one by one.
+    # Their former offsets, by Kafka partition. An archive that leaves events out does not list
+    # them, as it would have to list each one.
     spans: Mapping[int, list[tuple[int, int]]] = {}
 
     @property
@@ -43,9 +43,9 @@ class RestoredEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return f"{self.to_stream}/{self.id}.{self.life}"
 
     def has(self, origin: Origin, accepted_at_ms: int) -> bool:
-        """Whether it has put back the event that a gateway accepted then and Kafka had there.
+        """Whether it has put back the event of this former place, and this time of acceptance.
 
-        A topic that was made again has the same offsets again, at another time.
+        A recreated topic has the same offsets again, at another time.
         """
         return (
             stream_of(origin.topic) == self.stream
@@ -60,22 +60,22 @@ class RestoredEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @classmethod
     def from_json(cls, value: bytes) -> "RestoredEvents":
-        """Read a record; ValueError if it is none."""
+        """Read a record; ValueError if it is not one."""
         return msgspec.json.decode(value, type=cls)
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredView:
-    """Events of a stream that restores of the last month have put back, among all that it has."""
+    """The events of a stream that restores of the last month have put back."""
 
     count: int = 0
-    # The restore that was at it last, and when.
+    # The latest restore, and its time.
     last: str = ""
     last_ms: int = 0
 
     @classmethod
     def of(cls, restores: Sequence[RestoredEvents]) -> "RestoredView":
-        """The newest of them last."""
+        """Sum up restores, which are in order, the newest last."""
         if not restores:
             return cls()
         newest = restores[-1]
@@ -87,17 +87,17 @@ NOT_RESTORED = RestoredView()
 
 @dataclass(slots=True)
 class Restores:
-    """The newest word of each restore."""
+    """The newest record of each restore."""
 
     _newest: dict[str, RestoredEvents] = field(default_factory=dict)
 
     def take(self, value: bytes) -> None:
-        """Enter a record; one that cannot be read says nothing."""
+        """Take a record; ignore one that cannot be read."""
         try:
             restore = RestoredEvents.from_json(value)
         except ValueError:
             return
-        # Expired records go by themselves; a record that comes again is the newest.
+        # Put a restore's new record last: it is the newest.
         self._newest.pop(restore.key, None)
         self._newest[restore.key] = restore
 
@@ -105,7 +105,7 @@ class Restores:
         return self._newest.get(key)
 
     def into(self, stream: str) -> list[RestoredEvents]:
-        """The restores that have put something into a stream, the newest last."""
+        """The restores that have put events into a stream, the newest last."""
         return [restore for restore in self._newest.values() if restore.to_stream == stream]
 
     def out_of(self, stream: str) -> list[RestoredEvents]:
@@ -113,7 +113,7 @@ class Restores:
         return [restore for restore in self._newest.values() if restore.stream == stream]
 
     def begins(self) -> dict[KafkaPartition, int]:
-        """The first offsets at which there may be an event that was put back."""
+        """The first offsets from which there may be events that were put back."""
         offsets: dict[KafkaPartition, int] = {}
         for restore in self._newest.values():
             for partition, at in restore.begins.items():

@@ -1,7 +1,7 @@
 """A completeness statement about a stream's minute, byte for byte as it is signed.
 
-Statements of a stream form a chain: each names the hash of the one before it, so that none can be
-left out or exchanged later without every later one showing it.
+Statements of a stream form a chain: each has the hash of the one before it. If one is removed or
+changed later, every later one shows it.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-# Stands for "there is none" in the first statement of a stream.
+# The hash of the previous statement in the first one of a stream.
 NO_PREVIOUS = "0" * 64
 
 
@@ -27,20 +27,20 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: Mapping[str, int]
     # For a pipeline: delivered events that it did not pass on, by outcome (filtered, and so on).
     not_passed: Mapping[str, int] = {}
-    # How many of the minute's events it has to have: all but those from before it began. Old
-    # statements do not say.
+    # How many of the minute's events it should have: all except those from before it began. Old
+    # statements do not have this.
     due: int | None = None
 
 
 class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The facts that we stand for about the events of one minute of one stream."""
+    """The facts that we vouch for about the events of one minute of one stream."""
 
     stream: str
-    # The start of the minute by the events' own time; -1 for events with a wild time.
+    # The start of the minute by the events' own time; -1 for events with implausible times.
     minute_ms: int
     # 1, and more when late events or later deliveries changed the books.
     revision: int
-    # The number of events, by the gateway.
+    # The number of events that the gateway acknowledged.
     acked: int
     # Distinct ids among all of its events, and the Merkle root over these (RFC 9162, sorted UTF-8),
     # in hex.
@@ -48,12 +48,12 @@ class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
     root: str
     destinations: Mapping[str, Counts]
     issued_at_ms: int
-    # SHA-256 of the statement before it of the same stream, in hex.
+    # SHA-256 of the stream's previous statement, in hex.
     previous: str
-    # Events beside those acknowledged: pipelines wrote them to the stream.
+    # Events that pipelines wrote to the stream, besides those acknowledged.
     derived: int = 0
     # How many of its events were looked up in the log by their offsets, where their ids must be:
-    # all, or a sample. Old statements do not say.
+    # all, or a sample. Old statements do not have this.
     compared: int | None = None
 
     @property
@@ -79,7 +79,7 @@ class SignedStatement:
     signature: bytes
 
     def to_json(self) -> bytes:
-        """With the signature in base64."""
+        """Return JSON, with the signature in base64."""
         return msgspec.json.encode(self, order="sorted")
 
     @classmethod

@@ -1,6 +1,6 @@
 """Follows some events since they were stored: in receipts, tiers and dead letters.
 
-The reader shows it every record that it comes by; records of other events are passed over.
+The reader passes in every record that it reads; records of other events are ignored.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
 
 @dataclass(frozen=True, slots=True)
 class KeptRecord:
-    """A record on a retry tier or in dead letters: the event, where it lies, since when."""
+    """A record in a retry tier or in dead letters: the event, its place, and since when."""
 
     # Without the event's bytes: there may be thousands of them.
     envelope: Envelope
@@ -26,7 +26,7 @@ class KeptRecord:
 
 @dataclass(slots=True)
 class Trail:
-    """All that names some events. Made by `Trail.of`."""
+    """All records about some events. Made by `Trail.of`."""
 
     # The offsets of the events, by Kafka partition of their streams.
     wanted: Mapping[KafkaPartition, Offsets]
@@ -35,7 +35,7 @@ class Trail:
     dead: list[KeptRecord] = field(default_factory=list)
     # False: there was more to read than the time allowed.
     is_whole: bool = True
-    # Each destination has reported an end; later records were not looked for.
+    # Each destination has reported a final outcome; later records were not looked for.
     ends_there: bool = False
     _delivered: dict[tuple[str, KafkaPartition], Offsets] = field(default_factory=dict)
     _told_of: set[str] = field(default_factory=set)
@@ -49,7 +49,7 @@ class Trail:
         return cls(wanted)
 
     def take_sheet(self, record: RecordIn) -> None:
-        """Enter the receipts of a record."""
+        """Take the receipts of a record."""
         if not any(topic.encode() in record.value for topic, _ in self.wanted):
             return
         for receipt in filter(None, receipts_of(record.value)):
@@ -70,16 +70,16 @@ class Trail:
         self.dead += self._opened(record)
 
     def named(self, receipt: Receipt) -> Iterable[tuple[KafkaPartition, int, int]]:
-        """(Kafka partition, first, end) of those of the events that a receipt is about."""
+        """(Kafka partition, first, end) of the wanted events that a receipt is about."""
         for covered in receipt.covered:
             where = KafkaPartition(covered.topic, covered.partition)
             for first, end in self.wanted.get(where, _NONE).within(covered.first, covered.end):
                 yield where, first, end
 
     def is_delivered_to(self, destination_ids: Iterable[str]) -> bool:
-        """Whether each of the destinations has each of the events: then nothing more is to come.
+        """Whether each destination has every event, so that no more records can come.
 
-        A destination with a receipt counts too: it is configured no more, and may have them all.
+        A destination with a receipt also counts: it may be no longer configured.
         """
         return all(
             len(self._delivered.get((destination_id, where), _NONE)) == len(offsets)
@@ -99,7 +99,7 @@ class Trail:
 
     @property
     def first_trouble_ms(self) -> int | None:
-        """When the first of them was not delivered; before that none was kept anywhere."""
+        """When the first event failed to be delivered; before that, none was kept elsewhere."""
         times = (r.started_at_ms for r in self.receipts if r.outcome is not _DELIVERED)
         return min(times, default=None)
 

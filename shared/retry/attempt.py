@@ -1,8 +1,8 @@
 """Classifies one HTTP attempt: every status and every failure becomes one verdict.
 
-The rule is literal: 2xx is delivered, any 4xx but 429 is non-recoverable, all else is recoverable.
+The rule is literal: 2xx is delivered, any 4xx but 429 is non-recoverable, the rest is recoverable.
 A destination may add statuses to the recoverable ones (`retry_on`, meant for 408 and 425).
-A failure that was never the destination's doing is a park: it costs no attempt.
+A failure that was not the destination's fault is a park: no attempt is charged.
 """
 
 from collections.abc import Mapping
@@ -58,15 +58,15 @@ class Response:
     retry_after: str | None = None
     # The first bytes of the body, for the people who read dead letters.
     detail: str = ""
-    # This answers a second copy of the request; of the first, nobody knows whether it arrived.
+    # Whether this answers a second copy of the request; the first one may have arrived, too.
     is_resent: bool = False
-    # The body of a 2xx that may name events which failed (delivery/http/partial_reply.py).
+    # The body of a 2xx that may name failed events (delivery/http/partial_reply.py).
     report: bytes = b""
-    # Its media type says that it does; or that it is JSON.
+    # Whether its media type marks it as a report; and as JSON.
     is_report: bool = False
     is_json: bool = False
     directive: WebhookDirective | None = None
-    # The headers that people get to see.
+    # The headers that are shown to people.
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -90,19 +90,19 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The class of an attempt, with its reason and what else follows from it."""
+    """The class of an attempt, with its reason and its other consequences."""
 
     outcome: Outcome
     reason: str
-    # The destination may have taken the events although we do not know it.
+    # Whether the destination may have taken the events without our knowledge.
     is_ambiguous: bool = False
-    # Counts against the destination's circuit breaker.
+    # Whether it counts against the destination's circuit breaker.
     is_breaker_failure: bool = False
-    # Somebody must change a setting: waiting alone will not mend it.
+    # Whether somebody must change a setting: waiting alone does not help.
     is_config_fault: bool = False
-    # One bad event may condemn the whole batch: send the halves before giving up on all.
+    # Whether one bad event may be the cause: send the halves before giving up on the whole batch.
     is_splittable: bool = False
-    # Not for an event in it: all of it together is too much.
+    # Whether the batch as a whole is too large, rather than an event in it.
     is_too_large: bool = False
 
 
@@ -116,18 +116,18 @@ TOO_LARGE, TOO_MANY_REQUESTS = 413, 429
 
 
 def directive_of(header: str) -> WebhookDirective | None:
-    """The wish in a `webhook-delivery` header; unknown words ask for nothing."""
+    """The wish in a `webhook-delivery` header; unknown words are ignored."""
     word = header.strip().lower()
     return next((directive for directive in WebhookDirective if directive.value == word), None)
 
 
 def classify(attempt: Attempt, *, retry_on: AbstractSet[int] = frozenset()) -> Verdict:
-    """Say what an attempt amounts to. Total: every value of Attempt has its verdict."""
+    """Return the verdict on an attempt; every value of Attempt has one."""
     match attempt:
         case Response(status=status, is_resent=is_resent, directive=directive):
             verdict = _classify_status(status, retry_on)
             if directive is not None and verdict.outcome is not Outcome.OK:
-                # It wants none of these events again, whatever it says besides.
+                # The destination wants none of these events again, whatever its status.
                 return Verdict(Outcome.NON_RECOVERABLE, f"asked_{directive.value}")
             if is_resent and verdict.outcome is Outcome.RECOVERABLE:
                 return replace(verdict, is_ambiguous=True)
@@ -187,7 +187,7 @@ def _classify_failure(failure: Failure) -> Verdict:
         case Failure.REQUEST_UNBUILDABLE | Failure.POLICY_BLOCKED | Failure.DISABLED:
             return Verdict(Outcome.NON_RECOVERABLE, reason, is_config_fault=True)
         case Failure.SLOW_ANSWER:
-            # We went before it had answered.
+            # We gave up waiting before it had answered.
             return Verdict(Outcome.PARK, reason, is_ambiguous=True)
         case (
             Failure.PAUSED

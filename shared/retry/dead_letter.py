@@ -1,7 +1,7 @@
-"""A dead letter: what it says, which ones a filter selects, and how one is sent again.
+"""A dead letter: its content, its selection by filters, and how it is sent again.
 
-A dead letter stays where it is when it is sent again: a mark beside it says so, and a second
-attempt to send it finds the mark. The event keeps its id and its bytes; its history starts afresh.
+A dead letter stays in its topic when it is sent again: a separate mark records that, and a second
+attempt to send it finds the mark. The event keeps its id and its bytes; its history starts again.
 """
 
 import json
@@ -36,14 +36,14 @@ from shared.retry.schedule import RetrySchedule
 # The reason on the receipt of an event that somebody has sent again.
 REDRIVEN_REASON = "redriven"
 
-# As many digits as an offset can have; int() would take more than the plain ones.
+# The most digits of an offset; they must be plain ones, as int() would also take others.
 _DIGITS_MAX = 18
 _PLACE = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a dead letter lies in its topic."""
+    """The place of a dead letter in its topic."""
 
     partition: int
     offset: int
@@ -56,13 +56,13 @@ class Place:
         """Read what `str` has written; ValueError for anything else."""
         place = _PLACE.fullmatch(text)
         if place is None:
-            raise ValueError(f"{text[:50]!r} is no place such as 0:17")
+            raise ValueError(f"{text[:50]!r} is not a place such as 0:17")
         return cls(int(place[1]), int(place[2]))
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Age:
-    """The order of death: many die in the same millisecond."""
+    """The sort key by time of death, as many events die in the same millisecond."""
 
     dead_at_ms: int
     place: Place
@@ -75,13 +75,13 @@ class Age:
         """Read what `str` has written; ValueError for anything else."""
         dead_at_ms, _, place = text.partition(":")
         if not (dead_at_ms.isdecimal() and dead_at_ms.isascii() and len(dead_at_ms) <= _DIGITS_MAX):
-            raise ValueError(f"{text[:50]!r} is no age such as 1700000000000:0:17")
+            raise ValueError(f"{text[:50]!r} is not an age such as 1700000000000:0:17")
         return cls(int(dead_at_ms), Place.of(place))
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter as it was read: an event with its history, or what nobody could open."""
+    """A dead letter as it was read: an event with its history, or a record nobody can open."""
 
     place: Place
     dead_at_ms: int
@@ -89,7 +89,7 @@ class Letter:
     stream: str
     destination_id: str
     event_id: str
-    # How long the event is, also where its bytes were not kept.
+    # The size of the event, even if its bytes were not kept.
     byte_count: int
     value: bytes
     opened: Envelope | MalformedRecord
@@ -100,7 +100,7 @@ class Letter:
 
     @property
     def can_be_redriven(self) -> bool:
-        """Whether a tier can take it again; a pipeline's letter is to go through the pipeline."""
+        """Whether a tier can take it again; a pipeline's letter must go through the pipeline."""
         return isinstance(self.opened, Envelope) and pipeline_of(self.destination_id) is None
 
     @property
@@ -116,21 +116,21 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """The dead letters that somebody asks for; a member that is None does not matter."""
+    """A selection of dead letters; a member that is None selects all."""
 
     stream: str | None = None
-    # Whether somebody may see the letters of a stream.
+    # Tells whether the caller may see the letters of a stream.
     sees: Callable[[str], bool] | None = None
-    # Its name, or stream/name.
+    # The destination's name, or stream/name.
     destination: str | None = None
     # A trailing * stands for anything: status_4*.
     reason: str | None = None
     # From this time on, by the broker's clock at the time of death.
     from_ms: int | None = None
-    # Up to, but not including.
+    # Up to, but not including, this time.
     to_ms: int | None = None
     event_id: str | None = None
-    # As `answer_of` tells it; a trailing * stands for anything.
+    # As `answer_of` returns it; a trailing * stands for anything.
     answer: str | None = None
 
     def takes(self, letter: Letter) -> bool:
@@ -155,14 +155,14 @@ class DeadLetterFilter:
 
 
 def open_letter(record: RecordIn, *, keeps_value: bool = True) -> Letter:
-    """Read a record of the dead letters' topic; it never fails, whoever wrote it."""
+    """Read a record of the dead letters' topic; never fail, whoever wrote it."""
     byte_count = len(record.value)
     if not keeps_value:
         record = replace(record, value=b"")
     texts = {name: raw.decode(errors="replace") for name, raw in record.headers}
     opened = open_retry_record(record)
     if texts.get(REASON) == MALFORMED_RETRY_RECORD:
-        # Some of its headers are ours and say where it lay: it must not pass for an event again.
+        # Some of its headers are ours and name its former place: it must not pass for an event.
         opened = MalformedRecord(record, texts.get(LAST_DETAIL, ""))
     elif VALUE_BYTES in texts:
         opened = MalformedRecord(
@@ -182,7 +182,7 @@ def open_letter(record: RecordIn, *, keeps_value: bool = True) -> Letter:
 
 
 def story_of(letter: Letter) -> dict[str, Any]:
-    """Everything that is known of a dead letter but its bytes, by the names that people know."""
+    """Return everything known about a dead letter except its bytes, under the public names."""
     story: dict[str, Any] = {
         "place": str(letter.place),
         "dead_at_ms": letter.dead_at_ms,
@@ -215,7 +215,7 @@ def story_of(letter: Letter) -> dict[str, Any]:
 
 
 def export_line(letter: Letter) -> bytes:
-    """One line of NDJSON with Event Grid's names; the event's own bytes stand in it as they are."""
+    """Return a line of NDJSON with Event Grid's names, which contains the event's own bytes."""
     fields: dict[str, Any] = {
         "id": letter.event_id,
         "stream": letter.stream,
@@ -227,7 +227,7 @@ def export_line(letter: Letter) -> bytes:
     payload = payload_of(letter.value)
     if "data" not in payload:
         return json.dumps({**fields, **payload}).encode() + b"\n"
-    # Outside of its strings JSON may hold line breaks; within them it cannot.
+    # JSON may have line breaks only outside its strings.
     data = letter.value.replace(b"\n", b" ").replace(b"\r", b" ")
     return b'%b, "data": %b}\n' % (json.dumps(fields)[:-1].encode(), data)
 
@@ -235,12 +235,12 @@ def export_line(letter: Letter) -> bytes:
 def redriven_rows(
     letters: Sequence[Letter], *, schedule: RetrySchedule, redrive_id: str, now_ms: int
 ) -> list[RecordOut]:
-    """The records that send dead letters again, all or none of them: waits, receipts, marks."""
+    """Return the records that send dead letters again, all or none: waits, receipts, marks."""
     rows: list[RecordOut] = []
     mark = json.dumps({"redrive_id": redrive_id, "at_ms": now_ms}).encode()
     groups: dict[tuple[str, int], list[Envelope]] = {}
     for letter in letters:
-        assert isinstance(letter.opened, Envelope), "what nobody can open is not sent again"
+        assert isinstance(letter.opened, Envelope), "only letters that can be opened are sent again"
         destination_id, before = letter.opened.travel
         history = replace(
             History.fresh(now_ms=now_ms, deadline_s=schedule.deadline_s),
@@ -250,7 +250,7 @@ def redriven_rows(
             redrive_count=before.redrive_count + 1,
             redrive_id=redrive_id,
         )
-        # A crowd that somebody sends must not stand before events that were tried and are due.
+        # Many redriven events must not delay events that were tried and are due.
         waits = Park(schedule.tiers[0], history)
         rows.append(route(waits, letter.opened, destination_id, now_ms=now_ms))
         rows.append(RecordOut(topic=REDRIVEN, key=str(letter.place).encode(), value=mark))
@@ -273,7 +273,7 @@ def redriven_rows(
 
 
 def marked_place(key: bytes | None) -> Place | None:
-    """The dead letter that a mark is about; None if it is no mark of ours."""
+    """The dead letter that a mark is about; None if it is not one of our marks."""
     try:
         return Place.of((key or b"").decode())
     except ValueError:
@@ -281,7 +281,7 @@ def marked_place(key: bytes | None) -> Place | None:
 
 
 def _delivery_of(opened: Envelope | MalformedRecord) -> Mapping[str, Any]:
-    """How it was tried, in Event Grid's words."""
+    """Return the letter's delivery attempts, under Event Grid's names."""
     if isinstance(opened, MalformedRecord):
         return {"problem": opened.problem}
     _, history = opened.travel

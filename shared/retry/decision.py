@@ -20,33 +20,33 @@ DESTINATION_GONE = "destination_gone"
 FILTERED = "filtered"
 TOO_LARGE = "too_large"
 MALFORMED_RETRY_RECORD = "malformed_retry_record"
-# A person's word to try now ends these, and events that they kept back are to follow soon: they
-# come by again after the second tier (5 min) at the latest.
+# A person can end these by resuming the destination. Events that they kept back must follow soon,
+# so they are tried again after the second tier (5 min) at the latest.
 _ENDED_BY_A_WORD = frozenset({Failure.BREAKER_OPEN, Failure.HELD})
-# The reply's first words, which a dead letter shows and each waiting event carries.
+# The most characters of a reply that a dead letter shows and each waiting event carries.
 DETAIL_CHARS_MAX = 256
 
-# As long as an upgrade of some processes takes; each look rewrites the event.
+# About as long as it takes to upgrade some processes; each look rewrites the event.
 _UNKNOWN_S = 300.0
-# An event that waits in line without anybody's fault has nobody before it.
+# The wait of an event that keeps its place through nobody's fault: no event is ahead of it.
 _IN_LINE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The facts besides the attempt itself that bear on the decision."""
+    """The facts besides the attempt itself that affect the decision."""
 
     batch_count: int
     now_ms: int
-    # The destination refuses everything and its events are to wait, not to die, until it is well.
+    # Whether the destination refuses everything: its events wait, and do not die, until it is well.
     is_held: bool = False
-    # Whether the destination can bear another attempt in place.
+    # Whether the destination may get another attempt in place.
     may_retry_locally: bool = False
     local_attempt_count: int = 0
     # Seconds left of the micro-batch's time box; a local wait must fit into it.
     budget_s: float = 0.0
     roll: float = 0.0
-    # Nothing may overtake it (order = "stream"): what others do elsewhere waits in its place.
+    # Whether nothing may overtake the event (order = "stream"): it waits in place, not in a tier.
     is_in_line: bool = False
 
 
@@ -65,41 +65,41 @@ class RetryLocally:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Send the halves: one bad event must not condemn the rest."""
+    """Send the halves: one bad event must not make the others fail."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The event rests in a retry tier."""
+    """The event waits in a retry tier."""
 
     tier: Tier
     history: History
 
 
 class RetryLater(Waiting):
-    """After an attempt, which is charged."""
+    """The event waits after an attempt, which is charged."""
 
 
 class Park(Waiting):
-    """It was not the destination's fault, so nothing is charged."""
+    """The event waits, through no fault of the destination, so no attempt is charged."""
 
 
 class Hop(Waiting):
-    """In one more tier: the destination asked for longer than one tier's delay."""
+    """The event waits in one more tier: the destination asked for longer than a tier's delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """It stays where it is in its stream until a later try, and what is behind it stays, too."""
+    """The event keeps its place in its stream until a later try, and so do all behind it."""
 
     history: History
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Rest, with the reason, until somebody re-drives it."""
+    """The event is given up for this reason, until somebody redrives it."""
 
     reason: str
     history: History
@@ -107,7 +107,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """The wait is over: try it now."""
+    """The wait is over: try the event now."""
 
     history: History
 
@@ -126,7 +126,7 @@ def decide(
     schedule: RetrySchedule,
     situation: Situation,
 ) -> Decision:
-    """Say what happens to an event after an attempt that amounts to `verdict`."""
+    """Say what happens to an event after an attempt with this verdict."""
     seen = _with_attempt(history, attempt, verdict, now_ms=situation.now_ms)
     match verdict.outcome:
         case Outcome.OK:
@@ -157,9 +157,9 @@ def refuse(
     is_in_line: bool = False,
     is_next: bool = False,
 ) -> Park | Hold | DeadLetter:
-    """Say what happens to an event that is not tried now; `until_ms` is when it may be again.
+    """Say what happens to an event that is not tried now; `until_ms` is when it may be tried.
 
-    With `is_next` it was its turn among due events, but there was no time: it waits for no tier.
+    With `is_next` it had its turn among due events, but there was no time: it waits for no tier.
     """
     verdict = classify(NoResponse(failure))
     seen = replace(history, cause=verdict.reason)
@@ -171,13 +171,13 @@ def refuse(
         return _hold(seen, (until_ms - now_ms) / 1000, now_ms=now_ms)
     if is_next and now_ms < history.deadline_at_ms:
         return Park(SLOW, replace(seen, park_count=seen.park_count + 1, not_before_ms=now_ms))
-    # Only a wait that the destination asked for is a promise; else its tier decides.
+    # Only a wait that the destination asked for must be kept; otherwise the tier decides.
     not_before_ms = until_ms if failure is Failure.OVER_RATE else now_ms
     return _park(seen, schedule, now_ms=now_ms, until_ms=until_ms, not_before_ms=not_before_ms)
 
 
 def settle(decision: Ended, envelope: Envelope) -> Ended:
-    """Say what happens to this event of a batch: one that no tier can hold does not wait."""
+    """Say what happens to this event of a batch: one that no tier can take must not wait."""
     if isinstance(decision, Waiting) and not envelope.may_wait:
         return DeadLetter(TOO_LARGE, decision.history)
     return decision
@@ -194,10 +194,10 @@ def admit(history: History, schedule: RetrySchedule, *, now_ms: int) -> Admissio
 
 
 def admit_unknown(history: History, schedule: RetrySchedule, *, now_ms: int) -> Hop | DeadLetter:
-    """Say what happens to a waiting event of a destination that nobody has heard of here.
+    """Say what happens to a waiting event of a destination that is unknown here.
 
     Nobody has removed it either: a process of another release may know it, or its record cannot be
-    read here. It waits for us to learn of it, as long as it waits for anything.
+    read here. The event waits for us to learn of the destination, until its own deadline.
     """
     if now_ms >= history.deadline_at_ms:
         return DeadLetter(DEADLINE_PASSED, history)
@@ -205,7 +205,7 @@ def admit_unknown(history: History, schedule: RetrySchedule, *, now_ms: int) -> 
 
 
 def _with_attempt(history: History, attempt: Attempt, verdict: Verdict, *, now_ms: int) -> History:
-    """Note down what the attempt showed."""
+    """Record the result of an attempt in the history."""
     answered = attempt if isinstance(attempt, Response) else None
     was_sent = verdict.outcome is not Outcome.PARK
     return replace(
@@ -228,7 +228,7 @@ def _retry(
     if asked is not None and asked.is_refusal:
         return DeadLetter(DESTINATION_REFUSED_RETRY, charged)
     asked_s = asked.clamped_s if asked is not None else 0.0
-    # The history has no say here: events that are sent together are retried in place together.
+    # The history does not matter here: events that are sent together are retried in place together.
     if situation.may_retry_locally:
         local_s = schedule.local_delay_s(situation.local_attempt_count, roll=situation.roll)
         if local_s is not None and max(local_s, asked_s) <= situation.budget_s:
@@ -249,7 +249,7 @@ def _wait(
     asked_s: float,
     now_ms: int,
 ) -> RetryLater | DeadLetter:
-    """Wait as long as the later of tier and destination, unless the deadline comes first."""
+    """Wait for the longer of tier and destination, unless the deadline comes first."""
     left_s = (history.deadline_at_ms - now_ms) / 1000
     if tier.delay_s >= left_s:
         return DeadLetter(DEADLINE_PASSED, history)
@@ -273,7 +273,7 @@ def _hold(history: History, wait_s: float, *, now_ms: int) -> Hold | DeadLetter:
 def _parked(
     history: History, schedule: RetrySchedule, situation: Situation
 ) -> Park | Hold | DeadLetter:
-    """After an attempt that says nothing of the event."""
+    """Park an event after an attempt that tells nothing about it."""
     if situation.is_in_line:
         return _hold(history, _IN_LINE_S, now_ms=situation.now_ms)
     return _park(history, schedule, now_ms=situation.now_ms)

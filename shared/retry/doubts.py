@@ -1,4 +1,4 @@
-"""Knows which waiting events may have another copy that was sent since they were stored. Pure."""
+"""Tells which waiting events may have another copy that was sent since they were stored. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from shared.event.topics import RETRIER
 class Doubts:
     """Places that were read twice, or may be: in a stream by a lane, in a tier by the retrier.
 
-    It travels with each job, thousands of ranges after a bad day: they are plain tuples.
+    They travel with each job, thousands of ranges after a bad day, so they are plain tuples.
     """
 
     # Keyed by the reader: topic, Kafka partition, first offset and end.
     ranges: Mapping[str, Sequence[tuple[str, int, int, int]]] = field(default_factory=dict)
-    # Nobody can say just now which events are in doubt.
+    # Whether it is unknown at present which events are in doubt.
     are_general: bool = False
 
     @classmethod
@@ -28,7 +28,7 @@ class Doubts:
         return cls(by_reader)
 
     def cover(self, waiting: Envelope) -> bool:
-        """Whether another copy of it may arrive before this one."""
+        """Whether another copy of the event may arrive before this one."""
         if self.are_general:
             return True
         destination_id, _ = waiting.travel

@@ -1,7 +1,7 @@
-"""The states of an event and the moves between them: one table, and nothing beside it.
+"""The states of an event and the moves between them: one table, and nothing else.
 
 docs/lifecycle.md is written from the table, and its picture is compared with it. An illegal move
-raises: it means that the code and its promises have parted, and no event may go on from there.
+raises: it means that the code breaks its promises, and the event must not continue.
 """
 
 from collections.abc import Mapping
@@ -47,8 +47,8 @@ MEANINGS: Mapping[State, str] = {
     State.RECEIVED: "The gateway has it in memory; the caller has no answer yet.",
     State.REFUSED: "The caller got a refusal; the event was not stored.",
     State.UNKNOWN: "The caller got 'unknown'; sending it again is right.",
-    State.STORED: "Kafka holds it, and the caller got a yes.",
-    State.WAITING: "It rests in a retry tier until it is due.",
+    State.STORED: "Kafka has it, and the caller got a 2xx.",
+    State.WAITING: "It waits in a retry tier until it is due.",
     State.DELIVERED: "The destination answered 2xx; a receipt says when.",
     State.DEAD: "It was given up for a stated reason and can be sent again.",
 }
@@ -98,7 +98,7 @@ class IllegalMoveError(Exception):
 
 
 def next_state(state: State, move: Move) -> State:
-    """Where a move leads."""
+    """Return the state that a move leads to."""
     try:
         return TABLE[state][move]
     except KeyError:

@@ -1,4 +1,4 @@
-"""A replay: its order, how far it got, and its next step. Pure."""
+"""A replay: its request, its progress, and its next step. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
@@ -24,14 +24,14 @@ _ORDER, _PROGRESS = "order", "progress"
 
 
 class ReplayOrder(Struct, frozen=True, omit_defaults=True):
-    """The events to send again, as the gateway has worked out; the gateway writes the order.
+    """A replay request: the events to send again, as the gateway has found and written them.
 
-    A command orders, and carries out, a replay of events that only an archive has.
+    If only an archive has the events, a command writes the request, and carries it out.
     """
 
     id: str
     stream: str
-    # Its name within the stream.
+    # The destination's name within the stream.
     destination: str
     tenant: str
     # The offsets of each Kafka partition: from the first, up to but not including the second.
@@ -52,34 +52,34 @@ class ReplayOrder(Struct, frozen=True, omit_defaults=True):
 
     @property
     def count(self) -> int:
-        """Events of the span, whatever their keys."""
+        """The number of events of the spans, whatever their keys."""
         return sum(end - begin for begin, end in self.spans.values())
 
     @property
     def writer(self) -> str:
-        """The id that writes it into the tiers: a process that begins as this ends the former."""
+        """The writer's id for the tiers: a process that begins under it ends the previous one."""
         return f"{REPLAY_WRITER_PREFIX}{self.stream}/{self.id}"
 
     def takes(self, event: Envelope) -> bool:
-        """Whether it is one of the events that the order asks for."""
+        """Whether the request is for this event."""
         is_of_key = self.key is None or event.key == self.key.encode()
         return is_of_key and self.event in {None, event.event_id}
 
     def is_same_as(self, other: "ReplayOrder") -> bool:
-        """Whether both were asked for with the same words."""
+        """Whether both requests ask for the same."""
         return _asked(self) == _asked(other)
 
 
 class ReplayProgress(Struct, frozen=True, omit_defaults=True):
-    """How far one is; only the process that carries it out writes it."""
+    """The progress of a replay; only the process that carries it out writes this."""
 
-    # By Kafka partition, up to where it has been read; its beginning where there is none.
+    # By Kafka partition, the offset up to which it has been read; absent at its beginning.
     at: Offsets = {}
-    # Put into the first tier, to be sent.
+    # How many events were put into the first tier, to be sent.
     sent: int = 0
-    # Kafka had deleted them before it came to them.
+    # How many events Kafka had deleted before they were read.
     gone: int = 0
-    # When the newest event that was read had been stored.
+    # When the newest event that was read had been stored in Kafka.
     reached_ms: int = 0
     updated_at_ms: int = 0
     state: ReplayState = "running"
@@ -88,7 +88,7 @@ class ReplayProgress(Struct, frozen=True, omit_defaults=True):
 
 
 class Replay(Struct, frozen=True):
-    """A replay as it is known."""
+    """The known records of a replay."""
 
     order: ReplayOrder | None = None
     progress: ReplayProgress = ReplayProgress()
@@ -101,18 +101,18 @@ class Replay(Struct, frozen=True):
 
     @property
     def position(self) -> dict[int, int]:
-        """The offset from which each Kafka partition goes on."""
+        """The offset at which each Kafka partition continues."""
         spans = {} if self.order is None else self.order.spans
         return {where: self.progress.at.get(where, begin) for where, (begin, _) in spans.items()}
 
     @property
     def read_count(self) -> int:
-        """Events of the span that are behind it."""
+        """The number of events of the spans that it has passed."""
         spans = {} if self.order is None else self.order.spans
         return sum(at - spans[where][0] for where, at in self.position.items())
 
     def next_span(self, events_max: int) -> tuple[int, int, int] | None:
-        """The next Kafka partition, which is the one that is least far, and its offsets to read."""
+        """The Kafka partition with the least progress, and its next offsets to read."""
         if self.order is None:
             return None
         spans, position = self.order.spans, self.position
@@ -133,7 +133,7 @@ Replays: TypeAlias = dict[tuple[str, str], Replay]
 
 
 def order_row(order: ReplayOrder) -> tuple[bytes, bytes]:
-    """The key and value of the record with an order."""
+    """The key and value of the record with a request."""
     return f"{_ORDER}:{order.stream}/{order.id}".encode(), msgspec.json.encode(order)
 
 
@@ -142,11 +142,11 @@ def progress_row(order: ReplayOrder, progress: ReplayProgress) -> tuple[bytes, b
 
 
 def with_replay(known: Replays, key: bytes, value: bytes | None) -> Replays:
-    """The same with one more record in it; ValueError if that makes no sense."""
+    """Add one more record; ValueError if that makes no sense."""
     what, _, name = key.decode().partition(":")
     stream, _, replay_id = name.partition("/")
     if what not in {_ORDER, _PROGRESS}:
-        raise ValueError(f"{what!r} is no record of a replay")
+        raise ValueError(f"{what!r} is not a record of a replay")
     replay = known.get((stream, replay_id), Replay())
     if what == _ORDER:
         order = None if value is None else msgspec.json.decode(value, type=ReplayOrder)
@@ -166,7 +166,7 @@ def _asked(order: ReplayOrder) -> tuple[object, ...]:
 def queued_rows(
     order: ReplayOrder, records: Iterable[RecordIn], *, schedule: RetrySchedule, now_ms: int
 ) -> list[RecordOut]:
-    """The records that put a replay's events where the retriers send them from, and receipts."""
+    """Return the records that put a replay's events into the first tier, and their receipts."""
     return in_sheets(
         [
             row

@@ -12,11 +12,11 @@ from shared.retry.schedule import RetrySchedule
 
 # The reason on the receipt of an event that somebody has sent again after it had arrived.
 RESENT_REASON = "resent"
-# Why nothing is sent again to a destination, by where the event is for it instead.
+# Why an event is not sent again to a destination, by its state there.
 LEFT_ALONE: Mapping[str, str] = {
     "queued": "it has not been tried there yet",
     "waiting": "it waits there for its next attempt anyway",
-    "unknown": "where it is could not be read in time",
+    "unknown": "its state could not be read in time",
     "dead": "it was sent again meanwhile, or its dead letter is gone",
 }
 
@@ -30,10 +30,10 @@ def resent_rows(
     restore_id: str = "",
     now_ms: int,
 ) -> list[RecordOut]:
-    """The records to write, all or none: the event in the first retry tier, and a receipt.
+    """Return the records to write, all or none: the event in the first retry tier, and a receipt.
 
-    In the books it stays delivered, whatever becomes of this, as it was taken once. Its
-    requests are labelled as those of a replay are.
+    In the books the event stays delivered, whatever the outcome of this, as it was taken once. Its
+    requests are labelled like those of a replay.
     """
     history = replace(
         History.fresh(now_ms=now_ms, deadline_s=schedule.deadline_s),

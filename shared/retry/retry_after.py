@@ -1,16 +1,16 @@
-"""Reads a Retry-After header, and clamps what it asks for."""
+"""Reads a Retry-After header, and clamps the wait that it asks for."""
 
 import re
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
-# A destination that asks for no wait at all still gets a second of peace.
+# A destination that asks for no wait at all still gets a pause of a second.
 RETRY_AFTER_S_MIN = 1.0
-# A day: longer than any maintenance window that peers honour (EventBridge: 24 h).
+# A day: as long as the longest wait that other services accept (EventBridge: 24 h).
 RETRY_AFTER_S_MAX = 86_400.0
 
-# Any length: a destination that asks for 10^15 seconds is to get the longest wait, not none.
+# Any length counts: a destination that asks for 10^15 seconds must get the longest wait, not none.
 _SECONDS = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
@@ -18,7 +18,7 @@ _SECONDS = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 class Wait:
     """How long a destination asked us to wait; negative means: do not come back."""
 
-    # Private, as nobody is to wait for it as it stands.
+    # Private, as nobody may wait for it unclamped.
     _asked_s: float
 
     @property
@@ -31,9 +31,9 @@ class Wait:
 
 
 def parse_retry_after(text: str | None, *, now_ms: int) -> Wait | None:
-    """Read a Retry-After header: seconds, fractions and HTTP dates; None if it says nothing.
+    """Read a Retry-After header: seconds, fractions and HTTP dates; None for anything else.
 
-    A date that has passed is a wait of nothing (clocks differ), not a refusal.
+    A date in the past is a wait of 0 s (clocks differ), not a refusal.
     """
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Routes an outcome: its topic, key and headers; the value stays as it is."""
+"""Routes an outcome: sets its topic, key and headers, and leaves the value unchanged."""
 
 from collections.abc import Iterable
 from typing import assert_never
@@ -31,7 +31,7 @@ def route(
     *,
     now_ms: int,
 ) -> RecordOut:
-    """The record that keeps an event which was not delivered."""
+    """The record that keeps an undelivered event."""
     match decision:
         case Waiting():
             return RecordOut(
@@ -63,7 +63,7 @@ def _topic_of(decision: Waiting) -> str:
 
 
 def route_malformed(malformed: MalformedRecord, *, now_ms: int) -> RecordOut:
-    """The record that keeps a record of a retry tier that nobody can open."""
+    """The record that keeps a retry tier's record which cannot be opened."""
     return RecordOut(
         topic=DEAD,
         key=malformed_key(malformed),
@@ -81,7 +81,7 @@ def route_receipt(receipt: Receipt) -> RecordOut:
 
 
 def in_sheets(rows: Iterable[RecordOut]) -> list[RecordOut]:
-    """The same outcomes, the receipts of each destination joined to as few records as they make."""
+    """The same outcomes, with the receipts of each destination in as few records as possible."""
     others: list[RecordOut] = []
     lines: dict[bytes | None, list[bytes]] = {}
     for row in rows:
@@ -94,5 +94,5 @@ def in_sheets(rows: Iterable[RecordOut]) -> list[RecordOut]:
 
 
 def route_state(destination_id: str, value: bytes) -> RecordOut:
-    """The record that tells others what is known of a destination; the newest one counts."""
+    """The record that gives others the state of a destination; the newest one counts."""
     return RecordOut(topic=STATE, key=destination_id.encode(), value=value)

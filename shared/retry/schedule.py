@@ -1,6 +1,6 @@
 """Schedules retries: local delays, retry tiers, deadline.
 
-Every number is literal and every wait is additive: an event is never tried earlier than the
+Every number is literal and jitter only adds to a wait: an event is never tried earlier than the
 schedule or the destination asked. Nothing here reads a clock or rolls dice.
 """
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from shared.event.topics import SLOW_TIER
 
-# 0 to 20 % on top, as Hook0 and Svix spread theirs; never below the delay itself.
+# 0 to 20 % is added, as Hook0 and Svix do; a wait is never shorter than the delay itself.
 JITTER_FRACTION = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One fixed delay, one topic. The name stays when time is scaled; the delay does not."""
+    """One fixed delay, one topic. When time is scaled, the delay changes, but not the name."""
 
     name: str
     delay_s: float
@@ -37,19 +37,19 @@ class RetrySchedule:
         Tier("2h", 7_200.0),
         Tier("8h", 28_800.0),
     )
-    # How many times each tier is walked, in order: 12 waits, 66 h 35 m 30 s in all.
+    # How many times an event waits in each tier, in order: 12 waits, 66 h 35 m 30 s in all.
     tier_rounds: tuple[int, ...] = (1, 1, 1, 1, 8)
     deadline_s: float = 259_200.0
 
     def __post_init__(self) -> None:
         delays = [tier.delay_s for tier in self.tiers]
         if not delays or delays != sorted(delays) or delays[0] <= 0:
-            raise ValueError("tiers must be there, above zero, and from short to long")
+            raise ValueError("there must be tiers, above zero, and from short to long")
         if len(self.tier_rounds) != len(self.tiers) or min(self.tier_rounds) < 0:
             raise ValueError("tier_rounds must name a count for each tier")
 
     def scaled(self, time_scale: float) -> "RetrySchedule":
-        """The same schedule in faster time, so that a test lives through 72 h in seconds."""
+        """The same schedule in faster time, so that a test takes seconds for 72 h."""
         return replace(
             self,
             local_delays_s=tuple(delay * time_scale for delay in self.local_delays_s),
@@ -64,7 +64,7 @@ class RetrySchedule:
         return jittered(self.local_delays_s[local_attempt_count - 1], roll=roll)
 
     def tier_after(self, attempt_count: int) -> Tier | None:
-        """The tier after this many rounds of attempts; None when the walk is over."""
+        """The tier after this many rounds of attempts; None after the last one."""
         rounds = zip(self.tiers, self.tier_rounds, strict=True)
         walk = [tier for tier, count in rounds for _ in range(count)]
         return walk[attempt_count - 1] if attempt_count <= len(walk) else None
@@ -72,17 +72,17 @@ class RetrySchedule:
     def hold_s(self, attempt_count: int) -> float:
         """How long an event that nothing may overtake waits in place after this many rounds.
 
-        No longer than in the second tier: all that comes after it waits as well.
+        No longer than in the second tier, as all events behind it wait as well.
         """
         return self.tiers[: min(attempt_count, 2)][-1].delay_s
 
     def tier_for_wait(self, wait_s: float) -> Tier:
-        """The longest tier that fits into the wait, so that an event may hop on but is not late."""
+        """The longest tier that fits into the wait: an event may need another, but is not late."""
         fitting = [tier for tier in self.tiers if tier.delay_s <= wait_s]
         return fitting[-1] if fitting else self.tiers[0]
 
     def due_at_ms(self, tier: str, stored_at_ms: int, *, not_before_ms: int) -> int:
-        """When an event in a tier is due: after its delay, and when its destination asked."""
+        """When an event in a tier is due: after its delay, and not before `not_before_ms`."""
         delays_s = {each.name: each.delay_s for each in self.tiers}
         return max(stored_at_ms + round(1000 * delays_s.get(tier, 0.0)), not_before_ms)
 

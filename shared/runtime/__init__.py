@@ -1,1 +1,1 @@
-"""The impure corner: shared code that touches a clock, a file, a process or a socket."""
+"""The impure part of the shared code: it uses clocks, files, processes and sockets."""

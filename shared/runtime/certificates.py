@@ -1,7 +1,7 @@
-"""Sets up TLS to destinations, with a client certificate if they ask for one.
+"""Sets up TLS to destinations, with a client certificate if one is configured.
 
-A private key is never on disk in plain: OpenSSL takes keys from files only, so it gets one that is
-encrypted with a password which lives as long as the call.
+A private key is never on disk unencrypted. OpenSSL reads keys only from files, so the file is
+encrypted with a password that exists only during the call.
 """
 
 import secrets
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-# Alerts about a certificate that the one who hears them has sent (RFC 8446, 6.2).
+# Alerts that object to the receiver's own certificate (RFC 8446, 6.2).
 _AGAINST_OURS = {
     "ACCESS_DENIED",
     "BAD_CERTIFICATE",
@@ -30,20 +30,20 @@ _AGAINST_OURS = {
 
 
 class CertificateError(ValueError):
-    """A certificate and its key cannot be used; the text says why, and nothing of the key."""
+    """A certificate and its key cannot be used; the text says why, without revealing the key."""
 
 
 def client_context() -> ssl.SSLContext:
-    """The checks of every connection: the machine's authorities, TLS 1.2 or newer."""
+    """Return the TLS settings of every connection: the machine's authorities, TLS 1.2 or newer."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
-    # A common name is not to be checked (RFC 9110, 4.3.4).
+    # The common name must not be checked (RFC 9110, 4.3.4).
     context.hostname_checks_common_name = False
     return context
 
 
 def identified_context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
-    """The same, with a certificate of our own."""
+    """Return the same settings with a client certificate."""
     key = _read_pair(certificate_pem, key_pem)
     password = secrets.token_bytes(32)
     encrypted = key.private_bytes(
@@ -62,7 +62,7 @@ def identified_context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
 
 
 def refusal_of_ours(error: BaseException | None) -> str | None:
-    """The peer's objection to our certificate; None for any other error."""
+    """Return the peer's objection to our certificate; None for any other error."""
     reason = (error.reason if isinstance(error, ssl.SSLError) else None) or ""
     alert = reason.partition("_ALERT_")[2]
     if alert == "CERTIFICATE_REQUIRED":
@@ -70,7 +70,7 @@ def refusal_of_ours(error: BaseException | None) -> str | None:
     if alert not in _AGAINST_OURS:
         return None
     objection = alert.lower().replace("_", " ")
-    return f"the destination does not take our client certificate: {objection}"
+    return f"the destination refuses our client certificate: {objection}"
 
 
 def check_pair(certificate_pem: str, key_pem: str) -> None:

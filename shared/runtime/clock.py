@@ -1,8 +1,8 @@
-"""Reads the clock, for a core that must not."""
+"""Reads the clock for the pure core, which must not read it."""
 
 import time
 
 
 def now_ms() -> int:
-    """Wall time in epoch milliseconds."""
+    """Return the wall time in epoch milliseconds."""
     return time.time_ns() // 1_000_000

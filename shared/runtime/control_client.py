@@ -1,7 +1,7 @@
-"""Calls the gateway's control API: one request, its answer or one sentence.
+"""Calls the gateway's control API; a failed request becomes an error with one sentence.
 
-An object that was read is changed only if it is still as it was read: the client keeps the ETag of
-each GET and sends it with the next change of the same object.
+The client changes an object only if it has not changed since the client read it: it keeps the ETag
+of each GET and sends it with the next change of the same object.
 """
 
 import json
@@ -14,8 +14,8 @@ from urllib.parse import quote, urlencode
 from shared.runtime.http_client import HttpAnswer, HttpClient, NoHttpAnswerError
 from shared.runtime.setup_error import NoAnswerError, NotFoundError, OperatorError, UsageError
 
-# A change waits for Kafka (10 s at most) and for this gateway to follow it (2 s); a re-drive is
-# under way for 20 s.
+# A change waits for Kafka (10 s at most) and for the gateway to read it back (2 s); a redrive takes
+# 20 s.
 _TIMEOUT_S = 30.0
 
 
@@ -23,14 +23,14 @@ _LISTING = re.compile(r"GET /v1/(?:streams/(\S+)/)?(\w+) lists")
 
 
 def in_commands(detail: str) -> str:
-    """A gateway's text, with the command in place of a request that it names."""
+    """Replace requests in a gateway's text by the commands that make them."""
     return _LISTING.sub(
         lambda match: f"`hifi {match[2]} list{f' {match[1]}' * bool(match[1])}` lists", detail
     )
 
 
 class RefusedError(UsageError):
-    """The gateway answers, and does not do it."""
+    """The gateway refused a request."""
 
     def __init__(self, response: HttpAnswer) -> None:
         self.status = response.status
@@ -38,20 +38,20 @@ class RefusedError(UsageError):
         try:
             problem = response.json()
             self.code, self.detail = str(problem["code"]), str(problem["detail"])
-            # The place of the mistake in the request's body, if it is there.
+            # The place of the mistake, if it is in the request's body.
             self.pointer = str(problem.get("pointer") or "")
             says += f" {self.code}: {in_commands(self.detail)}"
         except (ValueError, KeyError, TypeError):
             elsewhere = response.headers.get("location", "")
             says += (
-                f" and sends on to {elsewhere}: name the address of the gateway itself."
+                f" and redirects to {elsewhere}: use the address of the gateway itself."
                 if elsewhere
-                else ", and not as Hifi does: is this the address of a gateway of Hifi?"
+                else ", but not in Hifi's format: is this the address of a Hifi gateway?"
             )
             self.code, self.detail, self.pointer = "", says, ""
         if self.code and self.status in {401, 403}:
             says += (
-                " Name a key with --api-key or HIFI_API_KEY; `hifi keys create --help` makes one."
+                " Set a key with --api-key or HIFI_API_KEY; `hifi keys create --help` makes one."
             )
         super().__init__(says)
         is_missing = self.status == HTTPStatus.NOT_FOUND
@@ -59,7 +59,7 @@ class RefusedError(UsageError):
 
 
 class ControlClient:
-    """The control API of one gateway, as one caller; `setting` names the gateway in errors."""
+    """The control API of one gateway, for one caller; `setting` names the gateway in errors."""
 
     def __init__(
         self, gateway: str, api_key: str | None, *, setting: str = "--gateway URL"
@@ -77,7 +77,7 @@ class ControlClient:
         body: dict[str, Any] | None = None,
         query: Mapping[str, str | Sequence[str]] | None = None,
     ) -> dict[str, Any]:
-        """The JSON that `/v1/` and the parts of the path answer; an error if that is no success."""
+        """Return the JSON answer of `/v1/` and the path; raise an error if it is not a success."""
         response = self.send(method, *path, body=body, query=query)
         return response.json() if response.content else {}
 
@@ -89,13 +89,13 @@ class ControlClient:
         query: Mapping[str, str | Sequence[str]] | None = None,
         accept: str = "application/json",
     ) -> HttpAnswer:
-        """As `call`, for answers that are no JSON object."""
+        """Send a request like `call`, for answers that are not JSON objects."""
         headers = {**self._headers, "accept": accept}
         content = None
         if body is not None:
             content = _json(body)
             headers["content-type"] = "application/json"
-        # An action, such as `resume`, is a change of the object that it stands below.
+        # An action such as `resume` changes the object above it in the path.
         changed = path[:-1] if method == "POST" else path
         if method != "GET" and (etag := self._etags.get(changed)):
             headers["if-match"] = etag
@@ -107,7 +107,7 @@ class ControlClient:
         except NoHttpAnswerError as error:
             raise NoAnswerError(
                 f"No gateway answers at {self._gateway} ({error}):"
-                f" start one with `hifi up`, or name another with {self._setting}."
+                f" start one with `hifi up`, or set another with {self._setting}."
             ) from error
         if not response.is_success:
             raise RefusedError(response)
@@ -116,15 +116,15 @@ class ControlClient:
         return response
 
     def etag(self, *path: str) -> str:
-        """The version of the object at a path when it was read; empty for none."""
+        """Return the version of an object when it was last read; empty if it was not read."""
         return self._etags.get(path, "")
 
     def expect(self, etag: str, *path: str) -> None:
-        """Change the object at a path only if it still has this ETag."""
+        """Let the next change of an object succeed only if it still has this ETag."""
         self._etags[path] = etag
 
     def expect_none(self, *path: str) -> None:
-        """Write the object at a path only if there is none."""
+        """Let the next change of an object succeed only if it does not exist yet."""
         self._new.add(path)
 
 
@@ -132,7 +132,7 @@ def _place(path: Sequence[str], query: Mapping[str, str | Sequence[str]] | None)
     for name in path:
         if not name or "/" in name:
             raise UsageError(f"{name!r} is not a name{': it has a / in it' * bool(name)}.")
-    # Send even bytes that are no text as they came: the gateway says what is wrong with them.
+    # Send even bytes that are not text unchanged: the gateway reports what is wrong with them.
     names = (quote(part, safe="", errors="surrogateescape") for part in path)
     asked = f"?{urlencode(query, doseq=True, errors='surrogateescape')}" if query else ""
     return f"/v1/{'/'.join(names)}{asked}"
@@ -142,5 +142,5 @@ def _json(body: dict[str, Any]) -> bytes:
     try:
         text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as error:
-        raise UsageError("NaN and Infinity are no JSON: write a number.") from error
+        raise UsageError("NaN and Infinity are not JSON: write a number.") from error
     return text.encode(errors="surrogateescape")

@@ -1,6 +1,6 @@
-"""Says what holds when nobody sets it: where each process listens, and how late is too late.
+"""Defaults of all services: the ports of processes, and the times after which alerts are raised.
 
-Imports nothing, so that the command line can show defaults without loading any service.
+It imports nothing, so that the command line can show defaults without loading any service.
 """
 
 HOST = "127.0.0.1"
@@ -13,12 +13,12 @@ OBSERVE_METRICS_PORT = 8084
 PIPELINES_METRICS_PORT = 8085
 CONSOLE_PORT = 8088
 SAMPLE_PORT = 8090
-# An idle connection stays open this long: longer than load balancers and clients keep theirs (ALB
-# 60 s, nginx 60 s), so that they close it and never meet our closing.
+# How long an idle connection stays open: longer than at load balancers and clients (ALB 60 s, nginx
+# 60 s), so that they close it and never send a request while we close it.
 KEEP_ALIVE_S = 75
-# An undelivered event of this age makes its destination SLOW, and alerts call it late: half a
-# minute is past every local retry and before the first tier's second round.
+# An undelivered event of this age makes its destination SLOW and raises alerts about lateness: 30 s
+# is after every local retry and before the first tier's second round.
 SLOW_AFTER_S = 30
-# A minute that is not judged this long after it could be raises an alarm, as does an audit without
-# a run for this long: longer than a lane's restart.
+# An alert is raised if a minute is still unchecked this long after it could have been checked, or
+# if the audit has not run for this long. It is longer than a lane's restart.
 OVERDUE_AFTER_S = 600

@@ -1,7 +1,7 @@
-"""Has Python look for garbage seldom: objects die by their reference counts, and cycles are rare.
+"""Makes Python's garbage collection rare: reference counts free objects, and cycles are rare.
 
-Delivery's driver, which knows thousands of strands for as long as it lives, was at it for a tenth
-of its processor time.
+Delivery's driver, with thousands of long-lived strands, spent a tenth of its processor time on
+garbage collection.
 """
 
 import gc
@@ -12,7 +12,7 @@ _YOUNG_MAX = 50_000
 
 
 def collect_seldom() -> None:
-    """Called once, when everything is imported."""
+    """Make collections rare; call it once, after all imports."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_MAX, 20, 20)
@@ -20,7 +20,7 @@ def collect_seldom() -> None:
 
 @contextmanager
 def not_collecting() -> Iterator[None]:
-    """For what makes many objects and no cycles, such as reading a million records."""
+    """Turn collection off for work with many objects and no cycles, such as bulk reads."""
     was_on = gc.isenabled()
     gc.disable()
     try:

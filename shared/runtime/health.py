@@ -1,8 +1,8 @@
-"""Says whether a process lives and can do its work: the answers of its /livez and /readyz.
+"""Answers /livez and /readyz: whether a process is alive, and whether it can do its work.
 
-A process is alive while it makes progress: its loops beat, and one that is late is a death,
-whatever threads still answer. Nothing outside counts there: a restart brings no Kafka back. A
-process is ready when it has started, has everything it needs, and is not stopping.
+A process is alive while all its loops beat. If one is late, the process counts as dead, even if
+other threads still answer. Outside trouble does not count, because a restart does not bring Kafka
+back. A process is ready when it has started, has everything it needs, and is not stopping.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-# Why not, in one sentence; None while all is well.
+# Returns the problem in one sentence; None if there is none.
 Reason: TypeAlias = Callable[[], str | None]
 
-# A Spark driver is up within 20 s, and took 94 s beside eight others on two cores.
+# A Spark driver starts within 20 s; beside eight others on two cores, one took 94 s.
 _START_WITHIN_S = 300.0
-# The longest that one piece of work holds an event loop is about a second.
+# The longest piece of work blocks an event loop for about a second.
 _LOOP_WITHIN_S, _LOOP_BEAT_S = 15.0, 1.0
-# Side work that failed once often fails again at once; nobody reads its log line again and again.
+# Failed side work often fails again at once, and its log line must not flood the log.
 SIDE_WORK_AGAIN_S = 5.0
 
 
 async def kept_up(work: Callable[[], Awaitable[object]], *, name: str) -> None:
-    """Do side work until it ends by itself or is cancelled; after an error begin it again."""
+    """Run side work until it ends or is cancelled; restart it after an error."""
     while True:
         try:
             await work()
@@ -40,7 +40,7 @@ async def kept_up(work: Callable[[], Awaitable[object]], *, name: str) -> None:
 
 
 class Pulse:
-    """When a loop last turned."""
+    """The time of a loop's last turn."""
 
     def __init__(self) -> None:
         self._beat_s = monotonic()
@@ -49,7 +49,7 @@ class Pulse:
         self._beat_s = monotonic()
 
     async def beat_during(self, work: Coroutine[Any, Any, T]) -> T:
-        """Beat while some work waits for others: a new process would wait, too."""
+        """Beat while work waits for others: a restarted process would have to wait, too."""
         working = asyncio.create_task(work)
         try:
             while not working.done():
@@ -65,7 +65,7 @@ class Pulse:
 
 
 class Health:
-    """The health of one process. A thread of its own asks, so that a stuck loop shows."""
+    """The health of one process. A separate thread asks for it, so a stuck loop is noticed."""
 
     def __init__(self) -> None:
         self.is_started = False
@@ -76,7 +76,7 @@ class Health:
         self._worries: list[Reason] = []
 
     def start(self) -> None:
-        """Note that the process has come to its work."""
+        """Note that the process has started."""
         self.is_started = True
 
     def stop(self) -> None:
@@ -84,20 +84,20 @@ class Health:
         self.is_stopping = True
 
     def must_turn(self, what: str, pulse: Pulse, *, within_s: float) -> None:
-        """Let the process be alive only while this loop turns, from now on."""
+        """Watch a loop from now on: the process is alive only while the loop turns."""
         pulse.beat()
         self._loops.append((what, pulse, within_s))
 
     def may_rest(self, pulse: Pulse) -> None:
-        """Stop watching a loop that has ended, as it should."""
+        """Stop watching a loop that has ended normally."""
         self._loops = [loop for loop in self._loops if loop[1] is not pulse]
 
     def needs(self, problem: Reason) -> None:
-        """Let the process be ready only while there is no such problem."""
+        """Add a problem: the process is ready only while there is none."""
         self._needs.append(problem)
 
     def worries(self, worry: Reason) -> None:
-        """Add a warning for people, which is no reason to take this process out."""
+        """Add a warning for people, with which the process stays ready."""
         self._worries.append(worry)
 
     async def beat(self) -> None:
@@ -110,12 +110,12 @@ class Health:
 
     @property
     def death(self) -> str | None:
-        """Why the process should be killed and started again."""
+        """The reason why the process should be killed and restarted."""
         if self.is_stopping:
-            # Its loops end one by one, and its supervisor knows how long a stop may take.
+            # Its loops end one by one, and its supervisor limits the time of a stop.
             return None
         if not self.is_started and self._begun.age_s > _START_WITHIN_S:
-            return f"it has not come to its work for {self._begun.age_s:.0f} s"
+            return f"it has been starting for {self._begun.age_s:.0f} s"
         for what, pulse, within_s in self._loops:
             if pulse.age_s > within_s:
                 return f"{what} has not turned for {pulse.age_s:.0f} s"
@@ -123,7 +123,7 @@ class Health:
 
     @property
     def problem(self) -> str | None:
-        """Why no work should be sent here."""
+        """The reason why the process should get no work."""
         if self.is_stopping:
             return "it is stopping"
         return "it is starting" if not self.is_started else _first(self._needs)
@@ -134,7 +134,7 @@ class Health:
 
     @property
     def probes(self) -> Mapping[str, Callable[[], tuple[bool, str]]]:
-        """The probes by path; each returns whether it passes, and a text."""
+        """The probes by path; each returns its result and a text."""
         return {"/livez": self._live, "/readyz": self._ready}
 
     def _live(self) -> tuple[bool, str]:

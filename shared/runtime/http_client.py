@@ -1,4 +1,4 @@
-"""Asks a server over HTTP with the standard library: a command waits until its client is loaded.
+"""A small HTTP client on the standard library, so that commands start without loading a large one.
 
 HTTPS is checked against the certificates that the machine trusts (SSL_CERT_FILE names others), and
 the proxy of the environment is used (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY).
@@ -18,12 +18,12 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from shared.runtime.setup_error import UsageError
 
-# No proxy is between us and ourselves.
+# This machine is asked without a proxy.
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class NoHttpAnswerError(Exception):
-    """No answer came; `is_unsent` if nothing was sent either, as nobody took the call."""
+    """There was no answer; `is_unsent` if the connection failed, so that nothing was sent."""
 
     def __init__(self, error: Exception, *, is_unsent: bool = False) -> None:
         says = str(error) or type(error).__name__
@@ -39,7 +39,7 @@ class HttpAnswer:
     """An answer, whatever its status."""
 
     status: int
-    # By names in lower case.
+    # By name in lower case.
     headers: Mapping[str, str]
     content: bytes
 
@@ -56,12 +56,12 @@ class HttpAnswer:
         return self.content.decode(errors="replace")
 
     def json(self) -> Any:
-        """Parse the content as JSON; raise ValueError if it is none."""
+        """Parse the content as JSON; raise ValueError if it is not JSON."""
         return json.loads(self.content)
 
 
 class HttpClient:
-    """Asks one server, over a connection that is kept; for one thread."""
+    """Asks one server over a persistent connection; for one thread."""
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
         self.url = url.rstrip("/")
@@ -85,10 +85,10 @@ class HttpClient:
         body: bytes | None = None,
         bytes_max: int | None = None,
     ) -> HttpAnswer:
-        """One request, sent once: whether it may be sent again only the caller can know.
+        """Send one request once: only the caller can know whether it may be repeated.
 
-        `path`: below the address; without one the address itself is asked. `bytes_max`: no more is
-        read of an answer, whose rest is lost.
+        `path` is below the address; None asks the address itself. `bytes_max` limits the bytes to
+        read of an answer; the rest is lost.
         """
         connection = self._connection
         target = self._begin + (self._own if path is None else self._base + path)
@@ -101,14 +101,14 @@ class HttpClient:
             connection.close()
             raise NoHttpAnswerError(error) from error
         except ValueError as error:
-            # Its text has all of the header, which may be a key.
+            # The error's text has the whole header, which may be a key.
             connection.close()
-            raise UsageError("A key has a character that no header of HTTP has.") from error
+            raise UsageError("A key has a character that HTTP headers cannot have.") from error
         except BaseException:
             connection.close()
             raise
         if bytes_max is not None:
-            # The unread rest must not be taken for the next answer.
+            # The unread rest must not be read as the next answer.
             connection.close()
         received = {name.lower(): value for name, value in response.getheaders()}
         return HttpAnswer(response.status, received, content)
@@ -116,7 +116,7 @@ class HttpClient:
     def _connect(self) -> None:
         connection = self._connection
         if connection.sock is not None:
-            # One that the server has closed meanwhile can be read: to its end.
+            # A connection that the server has closed is readable: it is at its end.
             if not select.select([connection.sock], [], [], 0)[0]:
                 return
             connection.close()
@@ -135,7 +135,8 @@ def _parts(url: str) -> SplitResult:
         is_address = False
     if not is_address:
         raise UsageError(
-            f"{url!r} is no address: write it as http://127.0.0.1:8080 or https://hifi.example.com."
+            f"{url!r} is not an address: write it as http://127.0.0.1:8080 or"
+            " https://hifi.example.com."
         )
     return parts
 
@@ -143,7 +144,7 @@ def _parts(url: str) -> SplitResult:
 def _way_to(
     parts: SplitResult, timeout_s: float
 ) -> tuple[HTTPConnection, str, Mapping[str, str | bytes]]:
-    """A connection, and for a proxy the prefix of each request's path and its headers."""
+    """Return a connection, and for a proxy also the prefix of each path and the headers."""
     proxy = _proxy_for(parts)
     to = proxy or parts
     if parts.scheme == "http":
@@ -165,7 +166,7 @@ def _trusted(_: ssl.DefaultVerifyPaths) -> ssl.SSLContext:
 def _proxy_for(parts: SplitResult) -> SplitResult | None:
     if parts.hostname in _HERE:
         return None
-    from urllib import request  # noqa: PLC0415 - who asks this machine need not wait for it
+    from urllib import request  # noqa: PLC0415 - requests to this machine need not load it
 
     proxies = request.getproxies_environment()
     named = proxies.get(parts.scheme) or proxies.get("all")

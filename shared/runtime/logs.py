@@ -1,4 +1,4 @@
-"""Sets up a process's log: one line per happening, as text on a terminal, else as JSON."""
+"""Sets up a process's log: one line for each log event, as text on a terminal, else as JSON."""
 
 import logging
 import sys
@@ -7,11 +7,11 @@ import structlog
 
 
 def configure_logs(*, service: str, level: str = "info") -> None:
-    """Set up structlog and the standard library's logging alike; called once, in __main__."""
+    """Set up structlog and the standard library's logging; call it once, in __main__."""
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
     renderers: list[structlog.typing.Processor] = (
-        # The console renders exceptions itself, and warns when somebody has done it before.
+        # The console renderer formats exceptions itself, and warns if they are already formatted.
         [structlog.dev.ConsoleRenderer()]
         if sys.stderr.isatty()
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -1,6 +1,6 @@
-"""Turns the catalogue's metrics into Prometheus ones: a registry and a port per process.
+"""Turns the catalogue's metrics into Prometheus ones: a registry and a port for each process.
 
-The port also answers what else a machine asks of a process: its probes.
+The port also answers probes and other machines' requests for pages.
 """
 
 import threading
@@ -23,11 +23,11 @@ from prometheus_client import (
 from shared.metric_names import Metric
 from shared.runtime.setup_error import SetupError
 
-# The answer to a GET of each path; called in a thread of the server's.
+# By path, functions that answer a GET; the server's threads call them.
 Pages: TypeAlias = Mapping[str, Callable[[], bytes]]
-# The same, with the members of a query.
+# Pages with a query's members as their argument.
 Queries: TypeAlias = Mapping[str, Callable[[Mapping[str, str]], bytes]]
-# The same as pages, with whether the probe passes.
+# By path, functions that return whether a probe passes, and a text.
 Probes: TypeAlias = Mapping[str, Callable[[], tuple[bool, str]]]
 _NO_PAGES: Pages = {}
 _NO_QUERIES: Queries = {}
@@ -37,7 +37,7 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 class _Handler(WSGIRequestHandler):
-    """Logs nothing, and bounds the wait for a client: each holds a thread."""
+    """Logs nothing, and limits the wait for a client, as each client holds a thread."""
 
     timeout = 10.0
 
@@ -50,11 +50,11 @@ class _Handler(WSGIRequestHandler):
 
 
 class Metrics:
-    """The metrics of one process. Each is made once, when it is first asked for."""
+    """The metrics of one process. Each is created at its first use."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        # Several lanes, each in its thread, may ask for the same metric first.
+        # Several lanes' threads may create the same metric at once.
         self._lock = threading.Lock()
         self._made: dict[str, Any] = {}
 
@@ -87,16 +87,16 @@ class Metrics:
         queries: Queries = _NO_QUERIES,
         setting: str = "its metrics port",
     ) -> int:
-        """Answer GET /metrics, probes, and pages of JSON by their paths; returns the port.
+        """Serve /metrics, probes and pages of JSON by their paths; return the port.
 
-        It has its own threads, so that it can report a process that is stuck elsewhere.
+        The server has its own threads, so it can report a process that is stuck elsewhere.
         """
         try:
             server, _ = start_http_server(port, addr=host, registry=self.registry)
         except OSError as error:
             raise SetupError(
                 f"Metrics and probes cannot be shown on {host}:{port} ({error.strerror}):"
-                f" stop what uses that port, or set {setting}."
+                f" stop the program on that port, or set {setting}."
             ) from error
         server.RequestHandlerClass = _Handler
         metrics_page = make_wsgi_app(self.registry)

@@ -1,9 +1,9 @@
 """Seals secrets with a key that only Hifi's own processes have, and opens them again.
 
-HIFI_SECRET_KEYS holds one or more keys, separated by commas: the first one seals, and any of them
+HIFI_SECRET_KEYS has one or more keys, separated by commas: the first one seals, and any of them
 opens. To change the key, put a new one in front, let `hifi secrets rotate` seal everything again,
-and then drop the old one. A secret is sealed for its owner: in somebody else's settings it does
-not open.
+and then remove the old one. A secret is sealed for its owner and does not open in another object's
+settings.
 """
 
 import json
@@ -16,24 +16,24 @@ from shared.runtime.setup_error import SetupError
 
 
 class SecretUnavailableError(Exception):
-    """A secret cannot be opened; the text says why, and nothing of the secret."""
+    """A secret cannot be opened; the text says why, without revealing the secret."""
 
 
 class SecretBox:
-    """Seals and opens secrets. Without keys it can do neither, and says so when asked."""
+    """Seals and opens secrets. Without keys both raise an error."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         try:
             self._fernets = [Fernet(key) for key in keys]
         except ValueError as error:
             raise SetupError(
-                "HIFI_SECRET_KEYS holds something that is not a key: `hifi secrets new-key`"
+                "HIFI_SECRET_KEYS contains something that is not a key: `hifi secrets new-key`"
                 " prints one; several are separated by commas."
             ) from error
 
     @classmethod
     def of(cls, listed: str) -> "SecretBox":
-        """With the keys of HIFI_SECRET_KEYS, separated by commas."""
+        """Make a box with the keys of HIFI_SECRET_KEYS, separated by commas."""
         return cls([key.strip() for key in listed.split(",") if key.strip()])
 
     @property
@@ -56,11 +56,11 @@ class SecretBox:
         return secret
 
     def sealing_only(self) -> "SecretBox":
-        """One that opens nothing."""
+        """Return a box that seals and does not open."""
         return _SealingBox(self._fernets)
 
     def is_newest(self, sealed: Sealed) -> bool:
-        """Whether the first key has sealed it."""
+        """Whether the first key sealed the secret."""
         try:
             self._fernets[0].decrypt(sealed.removeprefix(SEALED_PREFIX).encode())
         except (IndexError, InvalidToken):
@@ -82,5 +82,5 @@ class _SealingBox(SecretBox):
 
 
 def new_key() -> str:
-    """A key for HIFI_SECRET_KEYS."""
+    """Return a new key for HIFI_SECRET_KEYS."""
     return Fernet.generate_key().decode()

@@ -1,6 +1,7 @@
-"""Reads a process's settings from its environment; a wrong variable is one sentence and exit 2.
+"""Reads a process's settings from its environment.
 
-Any other problem outside the code is one sentence and exit 1.
+A wrong variable ends the process with one sentence and exit code 2, any other problem outside the
+code with one sentence and exit code 1.
 """
 
 import errno
@@ -28,13 +29,13 @@ LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     BeforeValidator(lambda level: level.lower() if isinstance(level, str) else level),
 ]
-# The exit code by which shells report a command that was called wrongly.
+# The shells' exit code for a wrong usage of a command.
 _WRONG_USE = 2
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class ServiceSettings(BaseSettings):
-    """The settings of every service; a subclass gives the prefix of its variables."""
+    """The settings of every service; a subclass sets the prefix of its variables."""
 
     model_config = SettingsConfigDict(frozen=True)
 
@@ -43,25 +44,25 @@ class ServiceSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _has_what_all_share(self) -> Self:
-        # Their users read them again; reading them here reports mistakes at the start.
+        # Their users read them again. Reading them here reports mistakes at the start.
         kafka_access()
         OtlpSettings()
         return self
 
 
 class SparkServiceSettings(ServiceSettings):
-    """The same for services that run Spark, and show their metrics on a port."""
+    """The settings of services with Spark and a port for metrics."""
 
-    # The folder that the service owns: on durable storage, with one owner only.
+    # The service's own folder, on durable storage.
     folder: Path
-    # If None, the cache that every Hifi command shares.
+    # None means the cache that all Hifi commands share.
     jars_cache: Path | None = None
     metrics_host: str = defaults.HOST
     metrics_port: Port
 
 
 class SecretSettings(BaseSettings):
-    """HIFI_SECRET_KEYS, the same for every process of one Hifi that seals or opens secrets."""
+    """HIFI_SECRET_KEYS, which all processes of one Hifi that seal or open secrets share."""
 
     model_config = SettingsConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -75,7 +76,7 @@ class SecretSettings(BaseSettings):
 
 
 class CopiesSettings(BaseSettings):
-    """HIFI_KAFKA_REPLICAS and its kin, for every process that makes topics."""
+    """HIFI_KAFKA_REPLICAS and related variables, for every process that creates topics."""
 
     model_config = SettingsConfigDict(frozen=True)
 
@@ -85,8 +86,8 @@ class CopiesSettings(BaseSettings):
     kafka_in_sync_min: Annotated[int, Field(ge=1, le=100)] = Field(
         default=Copies().in_sync_min, validation_alias="HIFI_KAFKA_IN_SYNC_MIN"
     )
-    # At most a day: a dead letter must not outlive the mark that it was sent again. At least a
-    # minute: each segment is four files that a broker keeps open.
+    # At most a day: a dead letter must not outlive the mark that it was redriven. At least a
+    # minute: a broker keeps four files open for each segment.
     kafka_segment_ms: Annotated[int, Field(ge=60_000, le=SEGMENT_MS)] | None = Field(
         default=None, validation_alias="HIFI_KAFKA_SEGMENT_MS"
     )
@@ -110,12 +111,12 @@ class CopiesSettings(BaseSettings):
         )
 
 
-# A broker holds some thousands of Kafka partitions, and there are a dozen topics of tiers.
+# A broker can have some thousands of Kafka partitions, and there are about a dozen tier topics.
 PartitionCount = Annotated[int, Field(ge=1, le=1_000)]
 
 
 class TopicSettings(CopiesSettings):
-    """The same, and how many Kafka partitions the topics have that no stream owns."""
+    """The same, and the partition counts of topics that all streams share."""
 
     kafka_retry_partitions: PartitionCount = Field(
         default=RETRY_PARTITIONS, validation_alias="HIFI_KAFKA_RETRY_PARTITIONS"
@@ -141,18 +142,18 @@ class TopicSettings(CopiesSettings):
 
 
 class ListenerSettings(BaseSettings):
-    """Where people and programs call in, and whether they must say who they are."""
+    """The address for people and programs, and whether they must authenticate."""
 
     model_config = SettingsConfigDict(frozen=True)
 
-    # Loopback until somebody decides otherwise: nothing is opened to a network by accident.
+    # Loopback by default, so that nothing is opened to a network by accident.
     host: str = defaults.HOST
     # 0 takes any free port.
     port: Port
-    # `keys` asks every caller who they are; `off` lets everybody do everything. The address does
-    # not decide: behind a proxy on the same machine, loopback is open to the world.
+    # `keys` asks every caller for a key; `off` lets everybody do everything. The address does not
+    # decide it, because behind a proxy on the same machine loopback is open to the world.
     auth: Literal["off", "keys"] = "keys"
-    # Names under which browsers may call it, besides addresses and names without a dot:
+    # Allowed names in browsers' requests, besides addresses and names without a dot:
     # "hifi.example,gateway.internal". With keys the gateway answers to any name.
     hosts: str = ""
 
@@ -166,9 +167,9 @@ class ListenerSettings(BaseSettings):
 
 
 def read_settings(kind: type[S], *, program: str, **given: object) -> S:
-    """The settings that the environment gives to `program`, which ends when one of them is wrong.
+    """Read the settings of `program` from the environment; end the process if one is wrong.
 
-    Called once, where a process starts. `given` values override the environment.
+    Call it once, at the start of a process. `given` values override the environment.
     """
     try:
         return kind.model_validate(given)
@@ -190,4 +191,4 @@ def operator_errors(program: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _DISK_IS_FULL:
             raise
-        sys.exit(f"{program}: the disk is full ({error}): make room, and start it again.")
+        sys.exit(f"{program}: the disk is full ({error}): free some space, and start it again.")

@@ -1,4 +1,4 @@
-"""Errors for the person who runs Hifi: one sentence that says what, where, and what to do next."""
+"""Errors for the operator of Hifi: one sentence with the problem, its place, and the next step."""
 
 from typing import TYPE_CHECKING
 
@@ -6,18 +6,18 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-# The exit code of a command that succeeded with some things, and not with others.
+# The exit code of a command that succeeded only for some of its objects.
 PARTLY_DONE = 5
 
 
 class OperatorError(Exception):
-    """Something outside the code is wrong; commands print its text, and end with its exit code."""
+    """Something outside the code is wrong; commands print the text and use the exit code."""
 
     exit_code = 1
 
 
 class SetupError(OperatorError):
-    """Something must be mended before a start: a setting, a port, a file, Java, a topic."""
+    """Something must be fixed before a start: a setting, a port, a file, Java, a topic."""
 
 
 class UsageError(OperatorError):
@@ -27,13 +27,13 @@ class UsageError(OperatorError):
 
 
 class NotFoundError(UsageError):
-    """There is nothing of that name."""
+    """There is no object of that name."""
 
     exit_code = 6
 
 
 class NoAnswerError(UsageError):
-    """Nothing answers at the address of a gateway or a console; it may a moment later."""
+    """No gateway or console answers at the address; it may answer a moment later."""
 
     exit_code = 7
 
@@ -45,15 +45,15 @@ class KafkaUnavailableError(OperatorError):
 
 
 class KafkaRefusedError(KafkaUnavailableError):
-    """Kafka does not let us in, or refuses a request: a person must mend it."""
+    """Kafka refuses the login or a request: a person must fix it."""
 
     exit_code = 1
 
 
 def wrong_variable(error: "ValidationError", *, prefix: str) -> str:
-    """The first variable of the environment that a settings class refuses, as a sentence."""
+    """Return a sentence about the first environment variable that a settings class refuses."""
     first = error.errors()[0]
     name = "_".join(map(str, first["loc"])).upper()
-    # Settings that all services share are called the same for each.
+    # Settings that all services share have no prefix of a service.
     named = name if name.startswith("HIFI_") else prefix + name
     return f"{named} is {first['input']!r}: {first['msg']}."

@@ -1,4 +1,4 @@
-"""Shares something scarce among tenants, so that one who wants much leaves room for the others."""
+"""Shares a scarce resource among tenants, so that a demanding one leaves room for the others."""
 
 import asyncio
 from collections import Counter, deque
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 
 class TenantTurns:
-    """A number of turns, of which one tenant has a part; the tenant that holds fewest is next."""
+    """A limited number of turns, also limited for each tenant; the tenant with fewest is next."""
 
     def __init__(
         self,
@@ -17,7 +17,7 @@ class TenantTurns:
         within_s: float | None = None,
         refusal: Callable[[], Exception] = TimeoutError,
     ) -> None:
-        """Refuse a tenant that gets no turn `within_s`."""
+        """Raise `refusal` for a tenant that gets no turn `within_s`."""
         self._free = at_once
         self._of_a_tenant = of_a_tenant
         self._within_s = within_s
@@ -27,7 +27,7 @@ class TenantTurns:
 
     @asynccontextmanager
     async def of(self, tenant: str | None) -> AsyncIterator[None]:
-        """A turn for as long as the block lasts."""
+        """Hold a turn during the block."""
         await self.take(tenant)
         try:
             yield
@@ -35,7 +35,7 @@ class TenantTurns:
             self.give_back(tenant)
 
     async def take(self, tenant: str | None) -> None:
-        """Wait for a turn, which is to be given back."""
+        """Wait for a turn; the caller must give it back."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append(turn)
         self._admit()
@@ -65,7 +65,7 @@ class TenantTurns:
             waiting = self._waiting.pop(tenant)
             turn = waiting.popleft()
             if waiting:
-                # Behind the others that have as few.
+                # Behind other tenants with equally few turns.
                 self._waiting[tenant] = waiting
             if not turn.cancelled():
                 self._free -= 1

@@ -1,1 +1,1 @@
-"""How large Hifi must be: traffic, fleets that follow it, ratings, what it takes, what it costs."""
+"""Sizes Hifi for a traffic: ratings of machines, fleets that follow the traffic, brokers, costs."""

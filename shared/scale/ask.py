@@ -1,4 +1,4 @@
-"""Says what somebody wants Hifi to carry, and refuses at once what nothing could."""
+"""The traffic that a plan must carry; impossible traffic is refused at once."""
 
 from dataclasses import dataclass
 
@@ -6,49 +6,49 @@ from shared.scale.catalogue import BrokerKind
 from shared.scale.scale_error import ImpossibleError, ScaleError
 
 _HOUR_S = 3_600
-# A long weekend without anybody who looks.
+# A long weekend without anybody on call.
 OUTAGE_S = 72 * _HOUR_S
-# How long an event is tried again at most, and a day to notice that it is not.
+# The longest time of retries, and a day to notice that they have stopped.
 RETRIES_S = 72 * _HOUR_S
 NOTICE_S = 24 * _HOUR_S
-# The largest event that the gateway takes (HIFI_GATEWAY_EVENT_BYTES_MAX can be 4 % more).
+# The gateway's default limit for an event (HIFI_GATEWAY_EVENT_BYTES_MAX can be 4 % more).
 EVENT_BYTES_MAX = 1_000_000
-# Events in a request to a destination that asks for nothing else (batch_count_max).
+# The default number of events in a request to a destination (batch_count_max).
 DESTINATION_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The traffic of a whole installation, at the peak that it must hold."""
+    """The traffic of a whole installation at its peak."""
 
     events_per_s: float
     event_bytes: int = 500
-    # A mean day's part of the peak: storage, and everything that is paid by the byte, goes by it.
+    # A mean day's traffic as a share of the peak: it determines storage and all costs by the byte.
     mean_share: float = 1.0
-    # The number of destinations that an event goes to, on the average.
+    # The average number of destinations of an event.
     fan_out: float = 1.0
-    # How long streams are kept, and the longest outage that they must outlast.
+    # The retention of streams, and the longest outage that it must cover.
     retention_s: float = OUTAGE_S + RETRIES_S + NOTICE_S
     outage_s: float = OUTAGE_S
-    # Events in a request to the gateway, and in one to a destination.
+    # The events in a request to the gateway, and in a request to a destination.
     batch: int = 100
     destination_batch: int = DESTINATION_BATCH
-    # Streams that are about alike; and how much of a stream the busiest ordering key has.
+    # The number of similar streams, and the busiest ordering key's share of a stream.
     streams: int = 1
     hot_key_share: float = 0.0
-    # Kafka partitions of a stream, where their number is given. Without it, as many as it takes.
+    # The number of Kafka partitions of a stream; by default it is computed.
     partitions: int | None = None
-    # The parts of each destination's events that wait and are tried again, and that die.
+    # The shares of each destination's events that are retried, and that become dead letters.
     retry_share: float = 0.01
     dead_share: float = 0.0001
-    # Whether all of it must be carried while one of three zones is away.
+    # Whether two of three zones must carry all of it.
     survives_zone: bool = True
     # Whether consumers read from their own zone (Kafka's client.rack).
     reads_own_zone: bool = False
-    # The part of the deliveries that leaves for the internet.
+    # The share of deliveries that goes to the internet.
     internet_share: float = 1.0
     kafka: BrokerKind = "express"
-    # The size of the brokers, where it is given. Without it, the cheapest.
+    # The size of the brokers; by default the cheapest is chosen.
     broker: str | None = None
 
     def __post_init__(self) -> None:
@@ -79,8 +79,8 @@ class Ask:
         if self.event_bytes > EVENT_BYTES_MAX:
             raise ImpossibleError(
                 "event size",
-                f"An event of {self.event_bytes:,} bytes is not taken: the gateway's limit is"
-                f" {EVENT_BYTES_MAX:,}. Put large bodies elsewhere, and send where they are.",
+                f"The gateway refuses an event of {self.event_bytes:,} bytes: its limit is"
+                f" {EVENT_BYTES_MAX:,}. Store large bodies elsewhere, and send their addresses.",
             )
         needed_s = self.outage_s + RETRIES_S + NOTICE_S
         if self.retention_s < needed_s:
@@ -88,6 +88,6 @@ class Ask:
                 "retention",
                 f"Streams that are kept for {self.retention_s / _HOUR_S:g} h would lose events:"
                 f" an outage of {self.outage_s / _HOUR_S:g} h, {RETRIES_S // _HOUR_S} h of retries"
-                f" and {NOTICE_S // _HOUR_S} h to notice need {needed_s / _HOUR_S:g} h. Keep them"
-                " for longer, or plan for a shorter outage.",
+                f" and {NOTICE_S // _HOUR_S} h to notice need {needed_s / _HOUR_S:g} h. Plan for"
+                " a longer retention or a shorter outage.",
             )

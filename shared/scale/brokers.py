@@ -1,4 +1,4 @@
-"""Chooses Kafka's brokers for what clients write and read, and says what binds them."""
+"""Chooses Kafka brokers for the clients' traffic, and names the resource that limits them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,20 +9,20 @@ from shared.scale.scale_error import ImpossibleError, ScaleError
 
 ZONES = 3
 COPIES = 3
-# Up to here brokers are used as planned, as AWS' msk_sizing.py does. A Standard broker does more
-# than it says for its clients: it copies, and moves partitions.
+# The planned use of brokers, as in AWS' msk_sizing.py. A Standard broker has work besides its
+# clients' traffic: it copies, and moves partitions.
 USE: Mapping[BrokerKind, float] = {"express": 0.75, "standard": 0.5}
 # A full disk stops a broker: half of it stays free.
 DISK_USE = 0.5
-# Prices go by size, and many small brokers cost about as much as few large ones: up to a seventh
-# more is paid for having fewer to upgrade, to reassign and to lose.
+# Prices are proportional to size: many small brokers cost about as much as a few large ones. It is
+# worth 15 % more to have fewer brokers to upgrade, to reassign and to lose.
 NEAR_LEAST = 1.15
 HOURS_A_MONTH = 730
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """The traffic that a cluster has to carry, and the data that it has to keep."""
+    """The traffic that a cluster must carry, and the data that it must keep."""
 
     in_mb_s: float
     out_mb_s: float
@@ -35,7 +35,7 @@ class BrokerLoad:
 class BrokerChoice:
     size: BrokerSize
     count: int
-    # The part of the planned capacity that the load takes, by resource; the largest binds.
+    # The load's share of the planned capacity, by resource; the largest is the limit.
     taken: Mapping[str, float]
     usd_month: float
 
@@ -52,9 +52,9 @@ def brokers_of(
     use: float | None = None,
     survives_zone: bool = True,
 ) -> BrokerChoice:
-    """How many of one size: a multiple of the zones, the two that are left being enough."""
+    """Return the number of brokers of one size: a multiple of the zones, of which two suffice."""
     use = USE[size.kind] if use is None else use
-    # A Standard broker's work for its clients is counted with a zone down already.
+    # The figures of a Standard broker already assume that a zone is down.
     live_share = (ZONES - 1) / ZONES if survives_zone and size.kind == "express" else 1.0
     traffic = size.carries(load.in_mb_s, load.out_mb_s)
     needs = {resource: brokers / use / live_share for resource, brokers in traffic.items()}
@@ -62,7 +62,7 @@ def brokers_of(
     if size.kind == "standard":
         stored_gb = load.stored_bytes * COPIES / GB
         needs["disk"] = stored_gb / DISK_USE / disk_gb_max
-    # Rounding errors of a multiple that fits exactly are no broker.
+    # A rounding error in an exact multiple must not add brokers.
     count = max(ZONES * math.ceil(round(need / ZONES, 9)) for need in needs.values())
     count = max(count, ZONES)
     return BrokerChoice(
@@ -81,13 +81,13 @@ def choose_brokers(
     name: str | None = None,
     survives_zone: bool = True,
 ) -> BrokerChoice:
-    """The fewest that cost little more than the cheapest; of one size, if it is named."""
+    """Choose the fewest brokers that cost little more than the cheapest; `name` fixes the size."""
     sizes = [size for size in catalogue.broker_sizes if size.kind == kind]
     if name is not None:
         sizes = [size for size in sizes if size.name == name]
     if not sizes:
         known = ", ".join(size.name for size in catalogue.broker_sizes if size.kind == kind)
-        raise ScaleError(f"{name!r} is no {kind} broker of the price file ({known}).")
+        raise ScaleError(f"{name!r} is not a {kind} broker in the price file ({known}).")
     choices = [
         brokers_of(size, load, disk_gb_max=catalogue.disk_gb_max, survives_zone=survives_zone)
         for size in sizes
@@ -104,11 +104,11 @@ def _too_many(choices: Sequence[BrokerChoice], brokers_max: int) -> ImpossibleEr
     least = min(choices, key=lambda choice: choice.count)
     binds = least.binds
     mend = {
-        "disk": "keep the streams for less long, or take Express brokers, which have no disks",
-        "partitions": "make fewer and larger streams",
-    }.get(binds, "split it over several clusters, or lower the fan-out")
+        "disk": "shorten the streams' retention, or take Express brokers, which have no disks",
+        "partitions": "use fewer and larger streams",
+    }.get(binds, "split the traffic over several clusters, or lower the fan-out")
     return ImpossibleError(
         binds,
-        f"It would take {least.count} brokers of {least.size.name}, and a cluster has"
+        f"It would take {least.count} brokers of {least.size.name}, but a cluster has"
         f" {brokers_max} at most. The limit is {binds}: {mend}.",
     )

@@ -1,4 +1,4 @@
-"""Reads what a cloud offers: brokers, machines, their documented limits and their prices, dated."""
+"""Reads a cloud's dated price file: brokers, machines, their documented limits and their prices."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -7,25 +7,25 @@ import msgspec
 
 from shared.scale.scale_error import ScaleError
 
-# As AWS bills them.
+# The gigabytes that AWS bills.
 GB = 2**30
 
 BrokerKind = Literal["express", "standard"]
 
-# The cost of all of a Standard broker's own work for each byte that comes in, with a zone down:
-# the event and its copies written, consumers that lag, and moving partitions about (AWS'
-# msk_sizing.py: 1.5 + 1.5 + 0.5 + 3.0 to the disk, 2.2 + 0.5 + 3.0 from the network card).
+# A Standard broker's own bytes for each incoming byte, with a zone down: it writes the event and
+# its copies, serves lagging consumers, and moves partitions (AWS' msk_sizing.py: 1.5 + 1.5 + 0.5 +
+# 3.0 to the disk, 2.2 + 0.5 + 3.0 from the network card).
 _DISK_OF_IN, _NETWORK_OF_IN = 6.5, 5.7
 # Consumers of three zones read from two of them when one is down.
 _NETWORK_OF_OUT = 1.5
 
 
 class BrokerSize(msgspec.Struct, frozen=True):
-    """A broker as it can be had. MB/s are 10**6 bytes, or 2**20: vendors do not say which."""
+    """A size of brokers. MB/s are 10**6 or 2**20 bytes: vendors do not say which."""
 
     name: str
     kind: BrokerKind
-    # Replicas of Kafka partitions that it is recommended to hold.
+    # The recommended number of replicas of Kafka partitions.
     partitions: int
     usd_h: float
     # Express: the clients' traffic that it sustains.
@@ -36,7 +36,7 @@ class BrokerSize(msgspec.Struct, frozen=True):
     network_mb_s: float = 0.0
 
     def carries(self, in_mb_s: float, out_mb_s: float) -> dict[str, float]:
-        """The number of brokers of this size that clients' traffic takes, by resource."""
+        """Return the number of brokers of this size that a traffic needs, by resource."""
         if self.kind == "express":
             return {"ingress": in_mb_s / self.in_mb_s, "egress": out_mb_s / self.out_mb_s}
         network_mb_s = _NETWORK_OF_IN * in_mb_s + _NETWORK_OF_OUT * out_mb_s
@@ -65,17 +65,17 @@ class Prices(msgspec.Struct, frozen=True):
 
 
 class Catalogue(msgspec.Struct, frozen=True):
-    """One region of one cloud, as it was on a day."""
+    """One region of one cloud, on the day of the price file."""
 
     region: str
     at: str
-    # Where each part is from: a page, a program, or somebody's memory, and then it says so.
+    # The source of each part: a page, a program, or, if it says so, somebody's memory.
     sources: Mapping[str, str]
     broker_sizes: Sequence[BrokerSize]
     instance_sizes: Sequence[InstanceSize]
     # The most brokers of one cluster.
     brokers_max: int
-    # MB/s that one Kafka partition takes.
+    # The limit of one Kafka partition in MB/s.
     partition_mb_s: float
     # The largest disk of one Standard broker.
     disk_gb_max: int
@@ -86,12 +86,12 @@ class Catalogue(msgspec.Struct, frozen=True):
             if size.name == name:
                 return size
         known = ", ".join(size.name for size in self.instance_sizes)
-        raise ScaleError(f"{name!r} is no machine of the price file ({known}).")
+        raise ScaleError(f"{name!r} is not a machine in the price file ({known}).")
 
 
 def read_catalogue(name: str, text: bytes | str) -> Catalogue:
-    """The price file called `name`; ScaleError says what is wrong with it."""
+    """Read the price file called `name`; ScaleError says what is wrong with it."""
     try:
         return msgspec.json.decode(text, type=Catalogue)
     except msgspec.MsgspecError as error:
-        raise ScaleError(f"{name} is no price file: {error}.") from error
+        raise ScaleError(f"{name} is not a price file: {error}.") from error

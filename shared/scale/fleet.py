@@ -1,10 +1,10 @@
 """Simulates a fleet that follows its traffic, second by second, in whole events.
 
-A fluid model: events arrive in lanes, and the instance that holds a lane delivers them. The rest
-wait, oldest first. Lanes are shared out as leases share them (shared/slots.py), by their names: so
-an instance may have more of them than another. Instances boot, metrics come late, lanes stand still
-while they move, a zone may fail; a policy says how many instances there are to be. Every event that
-arrived has been delivered or waits, exactly.
+It is a fluid model: events arrive in lanes, and the instance that holds a lane delivers them, the
+oldest first; the others wait. As with leases (shared/slots.py), lanes are assigned by their names,
+so one instance may have more of them than another. Instances boot, metrics come late, lanes stop
+while they move, and a zone may fail; a policy decides the number of instances. The counts are
+exact: every event that arrived has been delivered or waits.
 """
 
 from array import array
@@ -25,40 +25,40 @@ _NOTHING: frozenset[int] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class LaneLoad:
-    """A lane's events: its part of a curve, which several lanes may share."""
+    """A lane's events: its share of a curve, which several lanes may have in common."""
 
     curve: Curve
     weight: float = 1.0
-    # The name by which it is shared out, for a shard as it is leased; without one, its number.
+    # The name by which it is assigned (for a shard, that of its lease); its number if empty.
     name: str = ""
-    # Held, dead or disabled: its events wait for a person or a destination, not for us.
+    # Held, dead or disabled: its events wait for a person or a destination, not for an instance.
     is_held: bool = False
 
     def arrived(self, at_s: int) -> int:
-        """Before second `at_s` began."""
+        """Return the number of events that arrived before second `at_s`."""
         return int(self.weight * self.curve[at_s])
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """The parts of a fleet, and how long everything takes in it."""
+    """The properties of a fleet, and the delays in it."""
 
     throughput: Throughput
-    # From the wish for an instance until it works.
+    # From the order of an instance until it works.
     boot_s: int = 90
-    # Over how long a metric is averaged, and how much later it is known.
+    # The period of a metric, and the delay until it is known.
     metric_s: int = 10
     metric_delay_s: int = 10
-    # How long a lane stands still that moves to another instance: as planned, and from a lost one.
+    # How long a lane stops when it moves to another instance: as planned, and from a lost one.
     handover_s: int = 3
     failover_s: int = 45
     count_min: int = 3
     count_max: int = 100
-    # How many there are at first.
+    # The initial number of instances.
     count_first: int = 3
     zones: int = 3
     zone_lost_at_s: int | None = None
-    # Later than this is late.
+    # An event is late after this long.
     late_s: int = 5
 
 
@@ -68,18 +68,18 @@ class FleetRun:
 
     arrived: int = 0
     delivered: int = 0
-    # Not delivered at the end: of lanes that are served, and of those that are held.
+    # Events not delivered at the end: in served lanes, and in held lanes.
     waiting: int = 0
     held: int = 0
     late: int = 0
     worst_age_s: int = 0
-    # Seconds of instances that are paid for: booting counts.
+    # Paid seconds of instances, boot times included.
     instance_s: int = 0
-    # How often the wish was changed.
+    # How often the desired number changed.
     steps: int = 0
-    # The waits of all events, added up: event-seconds.
+    # The sum of all events' waits, in event-seconds.
     waited_s: int = 0
-    # How often a single lane was looked at: what a simulation costs.
+    # How often a single lane was processed: the cost of the simulation.
     lane_visits: int = 0
     ready: "array[int]" = field(default_factory=lambda: array("l"))
     capacity: "array[int]" = field(default_factory=lambda: array("q"))
@@ -101,17 +101,17 @@ class FleetRun:
 
 
 def simulate(lanes: Sequence[LaneLoad], plan: FleetPlan, policy: Policy) -> FleetRun:
-    """A day of these lanes, which must be equally long."""
+    """Simulate a day of these lanes; their curves must have the same length."""
     return _Simulation(lanes, plan, policy).run()
 
 
 @dataclass(slots=True)
 class _ServedLane:
-    """A lane that is served."""
+    """A lane that an instance serves."""
 
     load: LaneLoad
     slot: int
-    # Which of the simulation's curves it has a part of.
+    # The index of its curve in the simulation.
     curve: int
     delivered: int = 0
     still_until_s: int = 0
@@ -119,7 +119,7 @@ class _ServedLane:
     oldest_s: int = 0
 
     def deliver(self, count: int, at_s: int, late_s: int) -> int:
-        """Deliver this many events; count how many of them were late."""
+        """Deliver this many events; return the number of late ones among them."""
         came_late = self.load.arrived(max(0, at_s - late_s))
         late = max(0, min(self.delivered + count, came_late) - self.delivered)
         self.delivered += count
@@ -133,22 +133,22 @@ class _ServedLane:
 
 @dataclass(slots=True)
 class _Holder:
-    """An instance that works, with the lanes that it holds."""
+    """A working instance with its lanes."""
 
     slots: frozenset[int]
     lanes: list[_ServedLane]
     # The weights of its lanes, by curve.
     weights: list[float]
-    # Whether some lane has a backlog or stands still; else all of them are where they can be, and
-    # nobody writes down where that is.
+    # Whether some lane has a backlog or is stopped. Otherwise all lanes have delivered everything,
+    # and their positions are not recorded.
     is_busy: bool = False
 
     def fits(self, came: Sequence[int], capacity: int) -> bool:
-        # One more for each lane, as parts of events are carried over.
+        # One more for each lane, because fractions of events are carried over.
         return sum(map(mul, came, self.weights), start=float(len(self.lanes))) <= capacity
 
     def write_down(self, now_s: int) -> None:
-        """Write down how far each lane is, which is not done while none has a backlog."""
+        """Record each lane's position, which is skipped while no lane has a backlog."""
         if not self.is_busy:
             for lane in self.lanes:
                 lane.delivered = lane.load.arrived(now_s)
@@ -157,7 +157,7 @@ class _Holder:
 
 
 class _Instances:
-    """The instances of a fleet: working, booting, wished for."""
+    """The instances of a fleet: working, booting, desired."""
 
     def __init__(self, plan: FleetPlan) -> None:
         self._plan = plan
@@ -166,7 +166,7 @@ class _Instances:
         self.names: list[str] = []
         self._begun = 0
         self._begin(self.desired)
-        # When each group of new ones is ready, and how many those are.
+        # For each group of new instances: when it is ready, and its size.
         self._booting: deque[tuple[int, int]] = deque()
 
     @property
@@ -182,7 +182,7 @@ class _Instances:
         self._begun += count
 
     def wish(self, count: int, at_s: int) -> bool:
-        """Have this many from now on; say whether that is another number."""
+        """Set the desired number of instances; return whether it changed."""
         count = min(max(count, self._plan.count_min), self._plan.count_max)
         if count == self.desired:
             return False
@@ -204,12 +204,12 @@ class _Instances:
             del self.names[missing:]
 
     def boot(self, at_s: int) -> None:
-        """Let instances work that have booted."""
+        """Let booted instances work."""
         while self._booting and self._booting[0][0] <= at_s:
             self._begin(self._booting.popleft()[1])
 
     def lose_zone(self, at_s: int) -> None:
-        """A zone fails with its part of all, of the odd ones too; the others take over."""
+        """Remove a zone's share of the instances, rounded up; the other zones take over."""
         zones = self._plan.zones
         del self.names[::zones]
         self._booting = deque((when, count - -(-count // zones)) for when, count in self._booting)
@@ -228,18 +228,18 @@ class _Simulation:
             _ServedLane(lane, slot_of(lane.name or f"{number}"), places[id(lane.curve)])
             for number, lane in enumerate(served)
         ]
-        # The part of each curve that all lanes have together.
+        # All lanes' share of each curve.
         self._weights = [0.0] * len(self._curves)
         for lane in self._lanes:
             self._weights[lane.curve] += lane.load.weight
         self._instances = _Instances(plan)
         self._run = FleetRun()
-        # Keyed by instance. While none works, `_NOBODY` holds all lanes, and does nothing.
+        # By instance. While none works, `_NOBODY` holds all lanes and delivers nothing.
         self._holders: dict[str, _Holder] = {}
-        # The largest part of each curve that any holder has.
+        # The largest share of each curve among all holders.
         self._fullest = _Holder(frozenset(), [], [])
         self._share_out(until_s=0)
-        # The metrics gathered since the last period began, and those that are not known yet.
+        # The metrics of the current period, and those that are not known yet.
         self._done = self._could = self._came = 0
         self._unknown: deque[tuple[int, FleetMetrics]] = deque()
 
@@ -255,7 +255,7 @@ class _Simulation:
         for holder in self._holders.values():
             holder.write_down(length_s)
         run.delivered = sum(lane.delivered for lane in self._lanes)
-        # Events that still wait and are late already count as late, too.
+        # Waiting events that are already late count as late, too.
         late_at_s = max(0, length_s - self._plan.late_s)
         run.late += sum(
             max(0, lane.load.arrived(late_at_s) - lane.delivered) for lane in self._lanes
@@ -269,14 +269,14 @@ class _Simulation:
             self._share_out(until_s=at_s + plan.failover_s)
         instances.boot(at_s)
         while self._unknown and self._unknown[0][0] <= at_s:
-            # The metrics are old, but how many are wished for is known at once.
+            # The metrics are old, but the desired number is the current one.
             seen = replace(self._unknown.popleft()[1], desired=instances.desired)
             self._run.steps += instances.wish(self._policy.wanted(seen), at_s)
         self._share_out(until_s=at_s + plan.handover_s)
         self._run.instance_s += instances.paid
 
     def _share_out(self, *, until_s: int) -> None:
-        """Let those that work hold all lanes; one that moves stands still meanwhile."""
+        """Assign all lanes to the working instances; a moving lane stops until `until_s`."""
         before, names = self._holders, self._instances.names or [_NOBODY]
         if names == list(before):
             return
@@ -335,7 +335,7 @@ class _Simulation:
         self._came += came_now
 
     def _serve_holder(self, holder: _Holder, at_s: int, capacity: int) -> tuple[int, int, int]:
-        """Give each lane its part: events done, events that wait, the age of the oldest."""
+        """Serve the holder's lanes; return the events done, those waiting, and the oldest's age."""
         run, lanes = self._run, holder.lanes
         run.lane_visits += len(lanes)
         wishes = []
@@ -348,7 +348,7 @@ class _Simulation:
             elif backlog:
                 wishes.append((backlog, place))
         done, left = 0, capacity
-        # The lane that wants least comes first: the others share the part that it leaves.
+        # The lane that needs least comes first: the others divide what it leaves.
         wishes.sort()
         for rank, (wish, place) in enumerate(wishes):
             part = min(wish, left // (len(wishes) - rank))
@@ -380,5 +380,5 @@ class _Simulation:
 
 
 def _held_age_s(lane: LaneLoad, at_s: int) -> int:
-    """Its first event has waited since the day began, or near it."""
+    """Return its oldest event's age: about the time since the day began."""
     return at_s if lane.arrived(at_s + 1) else 0

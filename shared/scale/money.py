@@ -1,4 +1,4 @@
-"""Says what a plan costs in a month, line by line, at the prices of a dated file."""
+"""Computes the monthly costs of a plan, line by line, at the prices of a dated file."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from shared.scale.brokers import COPIES, DISK_USE, HOURS_A_MONTH, ZONES, BrokerC
 from shared.scale.catalogue import GB, Prices
 
 MONTH_S = HOURS_A_MONTH * 3_600
-# Machines that do not look at zones send this part of their traffic to another one.
+# Without regard to zones, machines send this share of their traffic to another zone.
 CROSSING = (ZONES - 1) / ZONES
 
 
@@ -19,7 +19,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """Where bytes go on a mean day, in bytes/s; and how many rest, in bytes of one copy."""
+    """Flows of a mean day in bytes/s, and the stored bytes of one copy."""
 
     into_kafka: float
     out_of_kafka: float
@@ -29,14 +29,14 @@ class Flows:
 
 
 def crossing_bytes_s(into_kafka: float, out_of_kafka: float, *, reads_own_zone: bool) -> float:
-    """The bytes from one zone to another: to the leader's, and from it; copies are not charged."""
+    """Return the bytes/s to and from leaders in another zone; copies are not charged."""
     return CROSSING * (into_kafka + (0 if reads_own_zone else out_of_kafka))
 
 
 def kafka_costs(choice: BrokerChoice, flows: Flows, prices: Prices) -> Iterator[Cost]:
     is_express = choice.size.kind == "express"
     yield Cost("brokers", choice.usd_month)
-    # Express bills what is kept once; Standard bills disks, for all copies and with room.
+    # Express bills one copy of the data; Standard bills disks for all copies, with their free half.
     kept = flows.stored * (1 if is_express else COPIES / DISK_USE)
     yield Cost("Kafka storage", kept / GB * prices.storage_gb_month)
     if is_express:
@@ -47,7 +47,7 @@ def kafka_costs(choice: BrokerChoice, flows: Flows, prices: Prices) -> Iterator[
 def edge_costs(
     flows: Flows, prices: Prices, *, balancer_units: float, internet_share: float
 ) -> Iterator[Cost]:
-    """The costs of letting events in and out."""
+    """Yield the costs of events' ways in and out."""
     yield Cost(
         "load balancer",
         HOURS_A_MONTH * (prices.balancer_h + balancer_units * prices.balancer_unit_h),
@@ -60,5 +60,5 @@ def edge_costs(
 def balancer_units(
     bytes_s: float, *, new_connections_s: float = 0, connections: float = 0, rules_s: float = 0
 ) -> float:
-    """AWS' LCU: the most of 25 new connections/s, 3,000 open ones, 1 GB an hour, 1,000 rules/s."""
+    """Return AWS' LCUs, by 25 new connections/s, 3,000 open ones, 1 GB/h or 1,000 rules/s each."""
     return max(new_connections_s / 25, connections / 3_000, bytes_s * 3_600 / 1e9, rules_s / 1_000)

@@ -1,8 +1,8 @@
-"""Says how many instances there should be, from the fleet's metrics: four ways to do it.
+"""Four policies that set the number of instances from a fleet's metrics.
 
-`TargetTracking`, `StepScaling` and `Timetable` do as AWS' autoscaling does; `ByLoad` is ours. The
-setting in deploy/aws is AWS' target tracking of our load.
-A policy sees the fleet as its metrics show it: late, and averaged over a period.
+`TargetTracking`, `StepScaling` and `Timetable` work like AWS' autoscaling; `ByLoad` is our own.
+deploy/aws uses AWS' target tracking of our load. A policy sees only metrics, which are late and
+averaged over a period.
 """
 
 import math
@@ -16,39 +16,39 @@ from typing import Protocol
 from shared.scale.scale_error import ScaleError
 from shared.scale.traffic import DAY_S
 
-# How many points in a row an alarm of target tracking needs: out quickly, in slowly.
+# The consecutive points that target tracking needs: it scales out quickly and in slowly.
 HIGH_POINTS, LOW_POINTS = 3, 15
-# Target tracking goes in only below nine tenths of its target, or noise around it would go out and
-# in again; ours does the same.
+# Target tracking scales in only below 0.9 of its target; otherwise noise around the target would
+# make it scale out and in again. Our policy does the same.
 IN_BELOW = 0.9
-# After a step, the next waits until this one can have worked.
+# The next step waits until a step can have had its effect.
 COOLDOWN_S = 300
-# A backlog is to be gone within this: that much more than arrives is wanted. Shorter asks for twice
-# the machines, which come when the backlog has gone (ADR 0065).
+# The instances must be able to deliver a backlog within this time. A shorter time would double the
+# machines, which would come when the backlog has gone (ADR 0065).
 DRAIN_S = 180.0
-# A tenth of the instances, or one, goes after the load was lower for this long; the next as long.
+# After the load was lower for this long, a tenth of the instances (at least one) ends, and so on.
 IN_AFTER_S = 300
 _IN_SHARE = 0.1
-# The sizes of a step out and in. Out: a quarter of all instances, as one instance of many is no
-# answer to a spike.
+# The sizes of a step out and in. A step out is a quarter of all instances, because a single one
+# would not help in a spike.
 _STEP_OUT, _STEP_IN = 0.25, 1
-# A step goes in when its metric is this much lower than the value that made it go out.
+# A step in needs a metric below this share of the threshold for a step out.
 _STEP_IN_BELOW = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class FleetMetrics:
-    """The metrics of a fleet, over one period."""
+    """The metrics of a fleet for one period."""
 
     at_s: int
-    # How many were working at its end; and how many are wished for now, which is never late.
+    # The working instances at its end, and the currently desired number, which is never late.
     ready: int
     desired: int
-    # The part of its possible work that the fleet did: at most 1, as processor time is.
+    # The fleet's work as a share of its capacity: at most 1, like processor time.
     use: float
-    # Events/s that came, without those of lanes that are held, dead or disabled.
+    # Arriving events/s, without lanes that are held, dead or disabled.
     arrivals: float
-    # Events that wait, without those lanes; and how old the oldest event is, of any lane.
+    # Waiting events, without those lanes; and the age of the oldest event in any lane.
     backlog: int
     age_s: int
     # The throughput of one instance, in events/s.
@@ -56,15 +56,15 @@ class FleetMetrics:
 
 
 class Policy(Protocol):
-    """Something that answers once for each period, in order."""
+    """A policy, which is asked once for each period, in order."""
 
     def wanted(self, seen: FleetMetrics) -> int:
-        """How many instances there should be from now on."""
+        """Return the desired number of instances from now on."""
         ...
 
 
 class TargetTracking:
-    """Keeps a metric at its target, as AWS does: in proportion, out after 3 points, in after 15."""
+    """Keeps a metric at its target, like AWS: in proportion, out after 3 points, in after 15."""
 
     def __init__(self, metric: Callable[[FleetMetrics], float], target: float) -> None:
         self._metric, self._target = metric, target
@@ -76,7 +76,7 @@ class TargetTracking:
         self._low = self._low + 1 if value < IN_BELOW * self._target else 0
         count = max(1, math.ceil(seen.ready * value / self._target))
         if self._high >= HIGH_POINTS:
-            # Booting instances count already: they are not asked for twice.
+            # The desired number includes booting instances, so none is ordered twice.
             return max(seen.desired, count)
         if self._low >= LOW_POINTS:
             self._low = 0
@@ -85,7 +85,7 @@ class TargetTracking:
 
 
 class StepScaling:
-    """Goes out by a quarter when a metric is above a threshold, and in by one below half of it."""
+    """Adds a quarter when a metric is above a threshold, and removes one below half of it."""
 
     def __init__(self, metric: Callable[[FleetMetrics], float], threshold: float) -> None:
         self._metric, self._threshold = metric, threshold
@@ -96,7 +96,7 @@ class StepScaling:
         if seen.at_s < self._rests_until_s:
             return seen.desired
         if value > self._threshold:
-            # Out again as soon as what was started can work, which the fleet's boot time says.
+            # The next step out may follow when the started instances work, after their boot time.
             self._rests_until_s = seen.at_s + COOLDOWN_S // 2
             return seen.desired + math.ceil(_STEP_OUT * seen.desired)
         if value <= _STEP_IN_BELOW * self._threshold and seen.desired > 1:
@@ -106,7 +106,7 @@ class StepScaling:
 
 
 class Timetable:
-    """Wants a fixed number from each second of the day on, whatever comes."""
+    """Sets a fixed number from given seconds of the day on, whatever the traffic is."""
 
     def __init__(self, counts: Mapping[int, int]) -> None:
         self._counts = sorted(counts.items())
@@ -118,21 +118,21 @@ class Timetable:
 
 
 def load_of(arrivals: float, backlog: float, *, rating: float, drain_s: float = DRAIN_S) -> float:
-    """How many instances' work there is: what comes, and what waits, to be gone within a time."""
+    """Return the load in instances: for arrivals, and for a backlog to deliver within a time."""
     return (arrivals + backlog / drain_s) / rating
 
 
 def load_per_instance(seen: FleetMetrics) -> float:
-    """The load for each instance that works, as it is published (deploy/aws)."""
+    """Return the load for each working instance, as published by deploy/aws."""
     load = load_of(seen.arrivals, seen.backlog, rating=seen.rating)
     return load / max(seen.ready, 1)
 
 
 class ByLoad:
-    """Ours: load = (arrivals + backlog / drain time) / rating; out at once, in by a tenth.
+    """Our policy: load = (arrivals + backlog / drain time) / rating; out at once, in by a tenth.
 
-    It falls as instances are added, and does not stop at 1 as processor time does. Lanes that wait
-    for a destination and not for us are not in it: no instance would help them.
+    The load for each instance falls as instances are added, and does not stop at 1 as processor
+    time does. Lanes that wait for a destination do not count: more instances would not help them.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class ByLoad:
 
 
 class Highest:
-    """Several policies of a group: AWS takes the highest number, so it goes in when all agree."""
+    """Several policies of a group: like AWS, it uses the highest number of instances."""
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self._policies = policies
@@ -172,7 +172,7 @@ class Highest:
 
 FORMS = """\
 load:0.7      Hifi's own: adds instances when arrivals and backlog need over 0.7 of each instance
-aws-load:0.7  AWS' target tracking of the same load, as deploy/aws sets it
+aws-load:0.7  AWS' target tracking of the same load, as in deploy/aws
 cpu:0.6       target tracking of processor time at 0.6
 step-cpu:0.8  adds a step of instances when processor time is above 0.8
 lag:5         adds a step of instances when the oldest event is older than 5 s
@@ -182,7 +182,7 @@ cpu:0.6+lag:5 the higher number of the two"""
 
 
 def policy_of(text: str) -> Policy:
-    """A policy as people write it."""
+    """Read a policy in the form that people write."""
     parts = [_single(part) for part in text.split("+")]
     return parts[0] if len(parts) == 1 else Highest(parts)
 
@@ -191,7 +191,7 @@ def _use(seen: FleetMetrics) -> float:
     return seen.use
 
 
-# By name: the arguments that it takes, and the policy that is made of one.
+# For each name: a check of its argument, and the constructor of its policy.
 _MADE: Mapping[str, tuple[Callable[[float], bool], Callable[[float], Policy]]] = {
     "load": (lambda value: value <= 1, ByLoad),
     "aws-load": (lambda value: value <= 1, partial(TargetTracking, load_per_instance)),
@@ -214,7 +214,7 @@ def _single(text: str) -> Policy:
             raise ValueError(argument)  # noqa: TRY301 - the one sentence is below
         return made(value)
     except (KeyError, ValueError) as error:
-        raise ScaleError(f"{text!r} is no policy. These are:\n{FORMS}") from error
+        raise ScaleError(f"{text!r} is not a policy. Policies are:\n{FORMS}") from error
 
 
 def _timetable(counts: Mapping[int, int]) -> Timetable:

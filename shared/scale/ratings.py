@@ -1,7 +1,7 @@
-"""Reads ratings: what a service did on a machine, at which commit, when, and within which limits.
+"""Reads ratings: a service's measured throughput on a machine, with commit, date and limits.
 
-A rating is a file in loadtests/ratings, written by the program or person that measured; plans use
-nothing else. Members that are not listed here are somebody else's, and passed by.
+A rating is a file in loadtests/ratings, written by the program or person that measured it. Plans
+use only these. Members that are not listed here belong to other programs and are ignored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,40 +12,40 @@ import msgspec
 
 from shared.scale.scale_error import ScaleError
 
-# Code changes by the week, and with it what a machine can do.
+# Code changes every week, and so does the throughput of a machine.
 AGE_DAYS_MAX = 30
 
 
 class RatedMachine(msgspec.Struct, frozen=True):
-    """The rated machine: the cores that the service had for itself, and their kind."""
+    """The rated machine: the kind of processor, and the number of cores for the service alone."""
 
     cpu: str
     cores: int
     kernel: str = ""
-    # The cloud's name for it. None for a machine of somebody's own.
+    # The cloud's name of the machine type; None for a private machine.
     instance: str | None = None
 
 
 class Rating(msgspec.Struct, frozen=True):
-    """How many events/s a service takes on a machine while it keeps its promises (`slo`)."""
+    """The events/s that a service can process on a machine while it keeps its promises (`slo`)."""
 
     what: str
     machine: RatedMachine
     commit: str
-    # An ISO 8601 date, with a time or without.
+    # An ISO 8601 date, with or without a time.
     at: str
     slo: Any
-    # Events in a request, and bytes of an event.
+    # Events in a request, and bytes in an event.
     batch: int
     bytes: int
-    # Events/s: within `slo`, and the most that was got at all.
+    # Events/s within `slo`, and the highest measured events/s.
     rated: float
     saturated: float | None
-    # The steps that were tried, one by one.
+    # The measured steps, in order.
     steps: list[Any]
-    # Whether generator or broker sat on the same cores: then it is too low.
+    # Whether the generator or the broker used the same cores; then the figures are too low.
     shared: bool
-    # Where the figure is written down, if it was not written by the rating itself.
+    # The source of the figures, if it was not a rating run.
     source: str = ""
 
     @property
@@ -61,13 +61,13 @@ class Rating(msgspec.Struct, frozen=True):
 
 
 def read_rating(name: str, text: bytes | str) -> Rating:
-    """The rating of a file called `name`; ScaleError says what is wrong with it."""
+    """Read the rating in a file called `name`; ScaleError says what is wrong with it."""
     try:
         rating = msgspec.json.decode(text, type=Rating)
         _ = rating.day
     except (msgspec.MsgspecError, ValueError) as error:
         raise ScaleError(
-            f"{name} is no rating: {error}. It must have what, machine (cpu, cores, instance,"
+            f"{name} is not a rating: {error}. It must have what, machine (cpu, cores, instance,"
             " kernel), commit, at (a date), slo, batch, bytes, rated, saturated, steps, shared."
         ) from error
     for member, value in (
@@ -77,21 +77,21 @@ def read_rating(name: str, text: bytes | str) -> Rating:
         ("bytes", rating.bytes),
     ):
         if value <= 0:
-            raise ScaleError(f"{name} is no rating: {member} is {value:g} and must be above 0.")
+            raise ScaleError(f"{name} is not a rating: {member} is {value:g} and must be above 0.")
     return rating
 
 
 def best_rating(
     ratings: Mapping[str, Rating], what: str, *, instance: str | None, batch: int
 ) -> str:
-    """The name of the rating to plan with: of that instance, not shared, of that batch, the newest.
+    """Return the name of the best rating: of that instance, not shared, of that batch, the newest.
 
-    A shared rating is a lower bound: of several, the highest counts, whatever its date.
+    A shared rating is only a lower bound, so the highest of several counts, whatever its date.
     """
     fitting = [name for name, rating in ratings.items() if rating.what == what]
     if not fitting:
         known = ", ".join(sorted({rating.what for rating in ratings.values()})) or "none at all"
-        raise ScaleError(f"There is no rating of the {what} ({known}): rate one, or give it.")
+        raise ScaleError(f"There is no rating of the {what} ({known}): rate one, or specify one.")
 
     def worth(name: str) -> tuple[bool, bool, bool, date, float]:
         rating = ratings[name]
@@ -103,7 +103,7 @@ def best_rating(
 
 
 def warnings_of(ratings: Mapping[str, Rating], used: Iterable[str], today: date) -> list[str]:
-    """Warnings about the ratings that a plan rests on."""
+    """Return warnings about the ratings that a plan uses."""
     warnings = []
     for name in used:
         rating = ratings[name]
@@ -115,6 +115,6 @@ def warnings_of(ratings: Mapping[str, Rating], used: Iterable[str], today: date)
             )
         if rating.shared:
             warnings.append(
-                f"{name} was measured with generator or broker on the same cores: it is too low."
+                f"{name} was measured with generator or broker on the same cores, so it is too low."
             )
     return warnings

@@ -1,4 +1,4 @@
-"""Forecasts what topics will keep, beside what they keep now, and when a disk is full."""
+"""Forecasts the sizes of topics, and when a broker's disk will be full."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,29 +13,29 @@ Bound = Literal["time", "size", "for ever", "compacted"]
 
 @dataclass(frozen=True, slots=True)
 class TopicUse:
-    """A topic as it is: its settings, its content, and its latest records."""
+    """A topic's present state: its settings, its content, and its latest records."""
 
     name: str
     partitions: int
     copies: int
-    # With None, nothing is deleted by age, or by size. The size is that of one Kafka partition.
+    # None means that nothing is deleted by age, or by size. The size is for one Kafka partition.
     retention_ms: int | None
     retention_bytes: int | None
     is_compacted: bool
     segment_ms: int
     segment_bytes: int
-    # The figures of one copy.
+    # Figures of one copy.
     record_count: int
     stored_bytes: int
     oldest_ms: int | None
-    # How many records came within the last `window_ms`.
+    # The number of records of the last `window_ms`.
     recent_count: int
     window_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerDisk:
-    """A broker's disk, and what our topics have on it."""
+    """A broker's disk, with the sizes of Hifi's topics on it."""
 
     broker: int
     # None if the broker does not say.
@@ -46,17 +46,17 @@ class BrokerDisk:
 
 @dataclass(frozen=True, slots=True)
 class TopicForecast:
-    """The bytes of one copy that a topic will keep if records go on coming as they did of late."""
+    """The bytes that one copy of a topic will keep at the present rate of records."""
 
     use: TopicUse
     bound: Bound
     bytes_s: float
-    # None if it has no end, or if nobody can know (compaction keeps the newest of each key).
+    # None if it grows forever, or if it is unknown (compaction keeps the newest of each key).
     kept_bytes: float | None
 
     @property
     def most_bytes(self) -> float:
-        """Before Kafka deletes: it deletes whole segments, so each partition may have one more."""
+        """The maximum: Kafka deletes whole segments, so each partition may have one more."""
         if self.bound == "compacted":
             return self.use.stored_bytes
         if self.kept_bytes is None:
@@ -82,9 +82,9 @@ def forecast_of(use: TopicUse) -> TopicForecast:
 
 
 def days_until_full(disk: BrokerDisk, forecasts: Sequence[TopicForecast]) -> float | None:
-    """Days until the disk is full if all goes on so; None if it never is or its room is unknown.
+    """Return the days until the disk is full; None if it never is, or if its space is unknown.
 
-    Each topic grows by what comes until it keeps as much as it may.
+    Each topic grows at its present rate until it has reached its maximum.
     """
     if disk.free_bytes is None:
         return None

@@ -1,12 +1,12 @@
-"""Says what of a plan, a rating, a price list, a trace or a policy cannot be."""
+"""Errors of plans, ratings, price files, traces and policies."""
 
 
 class ScaleError(ValueError):
-    """Something that was given cannot be read or planned; the text says what, and what to do."""
+    """An input cannot be read or planned; the text says which, and what to do."""
 
 
 class ImpossibleError(ScaleError):
-    """No plan can do this; `limit` names what binds."""
+    """No plan is possible; `limit` names the resource that is too small."""
 
     def __init__(self, limit: str, text: str) -> None:
         super().__init__(text)

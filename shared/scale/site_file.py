@@ -1,4 +1,4 @@
-"""Writes the sizes of a plan as the TOML that deploy/aws takes, and reads them back."""
+"""Writes the sizes of a plan as TOML for deploy/aws, and reads them back."""
 
 import json
 import tomllib
@@ -18,12 +18,12 @@ class KafkaSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: BrokerKind
     broker: str
     broker_count: int
-    # The size of each broker's disk. It is 0 with Express, which has none that one could size.
+    # The size of each broker's disk; 0 with Express brokers, whose disks have no set size.
     disk_gb: int
 
 
 class TopicCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Kafka partitions, and how long streams are kept."""
+    """The numbers of Kafka partitions, and the retention of streams."""
 
     stream_partitions: int
     stream_retention_ms: int
@@ -39,13 +39,13 @@ class GroupSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     instance: str
     count_min: int
     count_max: int
-    # Events/s of one instance, and up to where it is used.
+    # The events/s of one instance, and its highest planned use.
     rating: float
     use: float
 
 
 class SiteSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The sizes of a site's parts; `plan` says what they are for."""
+    """The sizes of a site's parts; `plan` is the traffic that they are for."""
 
     plan: Mapping[str, Any]
     kafka: KafkaSizes
@@ -59,7 +59,7 @@ def site_sizes(sizing: Sizing, *, region: str, prices_at: str) -> SiteSizes:
     partitions = {topic.name: topic.partitions for topic in sizing.topics}
     disk_gb = 0
     if brokers.size.kind == "standard":
-        # With half of it free.
+        # Half of the disk stays free.
         disk_gb = -int(-sizing.flows.stored * COPIES // (GB * DISK_USE * brokers.count))
     return SiteSizes(
         plan={
@@ -87,7 +87,7 @@ def site_sizes(sizing: Sizing, *, region: str, prices_at: str) -> SiteSizes:
 
 
 def to_toml(sizes: SiteSizes) -> str:
-    """Every part as a table of its own."""
+    """Write each part as a table."""
     tables: Mapping[str, Mapping[str, Any]] = msgspec.to_builtins(sizes)
     return "\n\n".join(
         "\n".join([f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())])
@@ -96,9 +96,9 @@ def to_toml(sizes: SiteSizes) -> str:
 
 
 def read_sizes(name: str, text: str, *, beside: str = "") -> SiteSizes:
-    """The sizes in a file called `name`; ScaleError says what is wrong with them.
+    """Read the sizes in a file called `name`; ScaleError says what is wrong with them.
 
-    A table called `beside` is somebody else's.
+    A table called `beside` is ignored.
     """
     try:
         tables = tomllib.loads(text)
@@ -106,15 +106,16 @@ def read_sizes(name: str, text: str, *, beside: str = "") -> SiteSizes:
         return msgspec.convert(tables, SiteSizes)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ScaleError(
-            f"{name} holds no sizes of a plan: {error}. `hifi plan --output toml` writes them."
+            f"{name} has no sizes of a plan: {error}. `hifi plan --output toml` writes them."
         ) from error
 
 
 def _group_sizes(group: Group) -> GroupSizes:
-    # One a zone is the least that survives a zone; the plan is what the peak takes.
+    # At least one in each zone, to survive the loss of a zone; at most the plan's number, for the
+    # peak.
     return GroupSizes(group.instance.name, ZONES, group.count, group.rating, group.use)
 
 
 def _value(value: str | float | bool | Sequence[str]) -> str:  # noqa: FBT001 - a value of a table
-    # JSON's texts, numbers, truths and lists of texts are TOML's as well.
+    # JSON's strings, numbers, booleans and lists of strings are valid TOML as well.
     return json.dumps(value, ensure_ascii=False)

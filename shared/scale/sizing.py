@@ -1,4 +1,4 @@
-"""Sizes all of Hifi for an ask: topics, brokers, machines, balancer; what binds; what it costs."""
+"""Sizes all of Hifi for a traffic: topics, brokers, machines, load balancer, limits and costs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,24 +21,24 @@ from shared.scale.topic_sizes import PARTITION_USE, TopicSize, topic_sizes
 
 Basis = Literal["measured", "extrapolated", "documented"]
 
-# Up to here machines are used at the peak. A gateway's answers come late when it is nearly full;
-# delivery has Kafka before it, and may be fuller.
+# The planned use of machines at the peak. A nearly full gateway answers late; delivery may be
+# fuller, because Kafka buffers its events.
 GATEWAY_USE, DELIVERY_USE = 0.6, 0.7
-# Head and answer of a request: method, path, key, length; status, id, counts.
+# The bytes of a request's head (method, path, key, length) and answer (status, id, counts).
 _REQUEST_BYTES = 800
-# Topics of Hifi that do not grow with traffic: configuration, state, marks, probes and the like.
+# The partitions of topics that do not grow with traffic, such as configuration, state and probes.
 _SMALL_PARTITIONS = 24
 _MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Machines of one kind: how many, by which rating, and how far that was stretched."""
+    """Machines of one kind: their number, their rating, and how it was extrapolated."""
 
     what: str
     instance: InstanceSize
     count: int
-    # Events/s of one machine, within its service's promises.
+    # The events/s of one machine while its service keeps its promises.
     rating: float
     rating_name: str
     use: float
@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A resource: the need at the peak, the supply for it, and how one knows."""
+    """A resource: the need at the peak, the supply for it, and the source of both figures."""
 
     resource: str
     needed: float
@@ -64,7 +64,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """All of it."""
+    """The whole sizing of an installation."""
 
     ask: Ask
     topics: Sequence[TopicSize]
@@ -94,7 +94,7 @@ def sizing_of(
     gateway_instance: str,
     delivery_instance: str,
 ) -> Sizing:
-    """The smallest installation that carries an ask; ImpossibleError if there is none."""
+    """Return the smallest installation for a traffic; ImpossibleError if there is none."""
     gateways = _group(
         "gateway",
         ask,
@@ -185,7 +185,7 @@ def _group(
 
 
 def _machines(needed: float, *, survives_zone: bool) -> int:
-    """Evenly over the zones, so that two of them are enough; at least one in each."""
+    """Return a number of machines, even over the zones, at least one in each; two zones suffice."""
     live_zones = ZONES - 1 if survives_zone else ZONES
     return ZONES * max(1, math.ceil(round(needed / live_zones, 9)))
 

@@ -1,4 +1,4 @@
-"""The events/s of several instances together: in proportion, by a table, or by USL."""
+"""Models of several instances' throughput: in proportion, by a table, or by the USL."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -8,22 +8,22 @@ from typing import Protocol
 
 from shared.scale.scale_error import ScaleError
 
-# A fit of four points once "predicted" that 32 workers do less than 16 (it knows only the measured
-# scale): beyond twice the largest measured, nobody knows.
+# A fit of four points once "predicted" that 32 workers would do less than 16, because it knows only
+# the measured range. Predictions end at twice the largest measured number.
 BEYOND_MAX = 2
 
 
 class Throughput(Protocol):
-    """The throughput of `count` instances."""
+    """A model of the throughput of instances."""
 
     def of(self, count: int) -> float:
-        """Events/s."""
+        """Return the events/s of `count` instances."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Proportional:
-    """Each does the same: instances that share nothing but Kafka."""
+    """Each instance adds the same: they share only Kafka."""
 
     rating: float
 
@@ -33,7 +33,7 @@ class Proportional:
 
 @dataclass(frozen=True, slots=True)
 class Usl:
-    """The universal scalability law: the cost of waiting for a turn (sigma), for others (kappa)."""
+    """The universal scalability law: costs of contention (sigma) and of coherency (kappa)."""
 
     rating: float
     sigma: float
@@ -47,14 +47,14 @@ class Usl:
 
 
 class MeasuredThroughput:
-    """Follows a table of counts and their throughput; between two of them in a straight line."""
+    """Interpolates linearly in a table of counts and their throughput."""
 
     def __init__(self, points: Mapping[int, float]) -> None:
         self._points = [(0, 0.0), *sorted(points.items())]
 
     def of(self, count: int) -> float:
         _check_measured(count, self._points[-1][0])
-        # Beyond the last point, as from the one before it to it.
+        # Beyond the last point, continue the line between the last two points.
         spans = list(pairwise(self._points))
         place = bisect_right([upper[0] for _, upper in spans], count - 1)
         (lower, low), (upper, high) = spans[min(place, len(spans) - 1)]
@@ -64,6 +64,6 @@ class MeasuredThroughput:
 def _check_measured(count: float, measured_max: int) -> None:
     if count > BEYOND_MAX * measured_max:
         raise ScaleError(
-            f"{count:g} instances were never measured, nor half as many ({measured_max} were):"
+            f"{count:g} instances are more than twice the largest measured number, {measured_max}:"
             " rate more of them, or plan with fewer."
         )

@@ -1,4 +1,4 @@
-"""Says what each topic takes in, keeps and gives, for an ask: bytes, and Kafka partitions."""
+"""Computes each topic's incoming, stored and outgoing bytes, and its number of Kafka partitions."""
 
 import math
 from dataclasses import dataclass
@@ -18,31 +18,31 @@ from shared.event.topics import (
 from shared.scale.ask import Ask
 from shared.scale.scale_error import ImpossibleError
 
-# The bytes of our records besides the event's: envelope, lengths, and their part of the batch
-# (tests/unit/scale/test_topic_sizes.py packs some: 113 with an id of the event's own, 117 without).
+# The bytes of a record besides the event: envelope, lengths, and its share of the batch's head
+# (tests/unit/scale/test_topic_sizes.py packs some: 113 with an id of the event's own, else 117).
 STREAM_OVERHEAD_BYTES = 117
-# On a retry also where it is from, how often and until when it was tried, and why that failed.
+# A waiting event has these too: its origin, its attempts, its deadline, and the last failure.
 RETRY_OVERHEAD_BYTES = 500
-# A random UUID in the ledger, after zstd, with its part of the row (measured: 20.0).
+# A random UUID in the ledger, after zstd, with its share of the row (measured: 20.0).
 LEDGER_EVENT_BYTES = 20
 # A receipt of a request with its offsets, minutes and lags.
 RECEIPT_BYTES = 1_000
-# A Kafka partition takes 15 MB/s of MSK's Express brokers; half of it leaves room for catching up.
+# A Kafka partition of MSK's Express brokers carries 15 MB/s; half of it is left for catching up.
 PARTITION_USE = 0.5
-# More of them later would move keys to others: so a stream has half as many again.
+# Adding partitions later would move keys to other ones, so a stream gets 50 % more from the start.
 PARTITION_GROWTH = 1.5
-# Each zone leads as many as the others, and machines of many a number share them evenly.
+# With these multiples each zone leads equally many, and many numbers of machines share them evenly.
 _ROUND_TO = (3, 6, 12)
 _MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSize:
-    """A topic, or all of a kind."""
+    """A topic, or all topics of a kind."""
 
     name: str
     partitions: int
-    # At the peak, from clients; and how many times all of it is read.
+    # The bytes/s from clients at the peak, and how many times they are read.
     in_bytes_s: float
     reads: float
     mean_share: float
@@ -50,7 +50,7 @@ class TopicSize:
 
     @property
     def stored_bytes(self) -> float:
-        """The bytes of one copy of all that it keeps on a mean day."""
+        """The bytes of one copy at the traffic of a mean day."""
         return self.in_bytes_s * self.mean_share * self.retention_s
 
     @property
@@ -59,7 +59,7 @@ class TopicSize:
 
 
 def topic_sizes(ask: Ask, *, delivery_instances: int, partition_mb_s: float) -> list[TopicSize]:
-    """Every topic that grows with traffic."""
+    """Return the sizes of all topics that grow with traffic."""
     events_s = ask.events_per_s
     record_bytes = ask.event_bytes + STREAM_OVERHEAD_BYTES
     retried_s = events_s * ask.fan_out * ask.retry_share
@@ -90,7 +90,7 @@ def topic_sizes(ask: Ask, *, delivery_instances: int, partition_mb_s: float) -> 
             ask.retention_s * 1_000,
             stream_partitions * ask.streams,
         ),
-        # The retrier reads what waits; the audit and the console read ledger and receipts.
+        # The retrier reads waiting events; the audit and the console read ledger and receipts.
         kind(f"{RETRY_PREFIX}*", retried_s * retry_bytes, 1, RETRY_RETENTION_MS),
         kind(DEAD, died_s * retry_bytes, 0, DEAD_RETENTION_MS),
         kind(RECEIPTS, (requests_s + retried_s + died_s) * RECEIPT_BYTES, 2, RECEIPTS_RETENTION_MS),
@@ -99,7 +99,7 @@ def topic_sizes(ask: Ask, *, delivery_instances: int, partition_mb_s: float) -> 
 
 
 def rounded(partitions: int) -> int:
-    """Round up to a number that divides evenly."""
+    """Round up to a number that zones and machines can share evenly."""
     to = next((to for to in _ROUND_TO if partitions <= to), _ROUND_TO[-1])
     return -(-max(partitions, 1) // to) * to
 
@@ -109,14 +109,14 @@ def days(size: TopicSize) -> float:
 
 
 def _stream_partitions(ask: Ask, delivery_instances: int, partition_mb_s: float) -> int:
-    """Kafka partitions of one stream: enough for its bytes, and for all who are to share it."""
+    """Return the Kafka partitions of one stream: enough for its bytes, and for its machines."""
     stream_bytes_s = ask.events_per_s * (ask.event_bytes + STREAM_OVERHEAD_BYTES) / ask.streams
     hot_mb_s = ask.hot_key_share * stream_bytes_s / _MB
     if hot_mb_s > partition_mb_s:
         raise ImpossibleError(
             "one Kafka partition",
             f"The busiest key has {hot_mb_s:,.1f} MB/s. The events of a key keep their order in one"
-            f" Kafka partition, and that takes {partition_mb_s:g} MB/s: use a finer key, or none.",
+            f" Kafka partition, which carries {partition_mb_s:g} MB/s: use a finer key, or none.",
         )
     for_bytes = math.ceil(stream_bytes_s / (PARTITION_USE * partition_mb_s * _MB))
     for_delivery = math.ceil(delivery_instances / ask.streams)
@@ -126,11 +126,11 @@ def _stream_partitions(ask: Ask, delivery_instances: int, partition_mb_s: float)
         why = (
             f"{stream_bytes_s / _MB:,.1f} MB/s need {for_bytes}"
             if for_bytes >= for_delivery
-            else f"{for_delivery} machines are to share it, each with one at least"
+            else f"{for_delivery} machines share it, and each needs at least one"
         )
         raise ImpossibleError(
             "Kafka partitions",
             f"A stream of {ask.partitions} Kafka partitions is too narrow: {why}. Make a new stream"
-            " with more (growing one moves keys to other partitions), or split the traffic.",
+            " with more (adding them later moves keys to other partitions), or split the traffic.",
         )
     return ask.partitions

@@ -1,4 +1,4 @@
-"""Draws a day of traffic: how many events arrive in each second, as counts that add up exactly."""
+"""Models a day of traffic: the events that arrive in each second, in exact whole counts."""
 
 import csv
 import math
@@ -11,45 +11,45 @@ from typing import TypeAlias
 
 from shared.scale.scale_error import ScaleError
 
-# Entry t: how many events had arrived when second t began; one entry more than there are seconds.
+# Entry t is the number of events before second t; there is one more entry than seconds.
 Curve: TypeAlias = Sequence[int]
 
 DAY_S = 86_400
 _HOUR_S = 3_600
-# People's days: half again as much in the evening, half of it before dawn.
+# A typical day of people: 50 % more traffic in the evening, 50 % less before dawn.
 _SWING = 0.5
 _PEAK_AT_S = 20 * _HOUR_S
-# When a spiky day has its spikes, in hours; how many times the traffic; for how many seconds.
+# The spikes of a spiky day: the hour, the factor, and the length in seconds.
 _SPIKES = ((2.0, 3.0, 120), (7.5, 2.0, 900), (12.0, 5.0, 60), (16.0, 4.0, 300), (20.5, 2.0, 1_800))
-# A crowd comes within a minute and halves every quarter of an hour: a push message, a goal.
+# A crowd after a push message or a goal comes within a minute, and halves every 15 minutes.
 _CROWD_AT_S = 19 * _HOUR_S
 _CROWD_FACTOR = 8.0
 _CROWD_RISE_S = 60
 _CROWD_HALF_LIFE_S = 900.0
-# How long the last rate holds follows from the row before it.
+# The last rate holds as long as the rate before it, so two rows are necessary.
 _POINTS_MIN = 2
-# A week of seconds; a longer trace is a mistake in its first column more often than not.
+# A week of seconds; a longer trace is usually a mistake in the first column.
 TRACE_S_MAX = 7 * DAY_S
 
 
 def curve_of(rates: Iterable[float]) -> Curve:
-    """Counts of whole events out of rates: fractions are carried on, and none is lost."""
+    """Convert rates to counts of whole events; fractions are carried over, so none is lost."""
     return array("q", [0, *map(int, accumulate(rates))])
 
 
 def steady(at_s: int) -> float:
-    """The same all day."""
+    """Return the same factor all day."""
     del at_s
     return 1.0
 
 
 def diurnal(at_s: int) -> float:
-    """Up in the evening, down before dawn; 1 on the average."""
+    """Return a factor that is high in the evening and low before dawn; 1 on average."""
     return 1 + _SWING * math.cos(2 * math.pi * (at_s - _PEAK_AT_S) / DAY_S)
 
 
 def spiky(at_s: int) -> float:
-    """A diurnal day with five spikes of twice to five times, from a minute to half an hour."""
+    """Return the factor of a diurnal day with five spikes: 2 to 5 times, 1 to 30 minutes each."""
     hour = at_s % DAY_S / _HOUR_S
     height = max(
         (factor for at, factor, hold_s in _SPIKES if at <= hour < at + hold_s / _HOUR_S),
@@ -59,7 +59,7 @@ def spiky(at_s: int) -> float:
 
 
 def flash_crowd(at_s: int) -> float:
-    """A diurnal day in which everybody comes at once, and leaves slowly."""
+    """Return the factor of a diurnal day with a crowd that comes at once and leaves slowly."""
     since_s = at_s % DAY_S - _CROWD_AT_S
     if since_s < 0:
         more = 0.0
@@ -80,24 +80,24 @@ SHAPES: Mapping[str, Callable[[int], float]] = {
 
 
 def rates_of(shape: str, *, mean: float, length_s: int = DAY_S) -> Iterator[float]:
-    """Events/s of a named shape in each second; `mean` is the average of its day without spikes."""
+    """Return the events/s of a shape in each second; `mean` is the day's average without spikes."""
     return (mean * SHAPES[shape](at_s) for at_s in range(length_s))
 
 
 def noisy(rates: Iterable[float], deviation: float, normal: Callable[[], float]) -> Iterator[float]:
-    """The same with noise on each second; `normal` gives numbers of mean 0 and deviation 1."""
+    """Add noise to each rate; `normal` returns numbers with mean 0 and deviation 1."""
     return (max(0.0, rate * (1 + deviation * normal())) for rate in rates)
 
 
 def rates_in(text: str) -> list[float]:
-    """Events/s in each second of a recorded trace: CSV of time and rate, a row at each change.
+    """Return the events/s in each second of a trace: CSV of time and rate, a row for each change.
 
-    Time is in seconds (since anything) or ISO 8601; a first row of titles is passed by. A rate
-    holds until the next row, and the last as long as the one before it.
+    Times are in seconds (from any beginning) or in ISO 8601; a first row of titles is skipped. A
+    rate holds until the next row, and the last one as long as the one before it.
     """
     points = _points(text)
     if len(points) < _POINTS_MIN:
-        raise ScaleError("The trace has fewer than two rows of time and rate: there is no traffic.")
+        raise ScaleError("The trace needs at least two rows of time and rate.")
     for (before, _), (after, _) in pairwise(points):
         if after <= before:
             raise ScaleError(f"The trace goes back in time, from {before:g} to {after:g}: sort it.")
@@ -105,8 +105,8 @@ def rates_in(text: str) -> list[float]:
     length_s = round(times[-1] + times[-1] - times[-2])
     if length_s > TRACE_S_MAX:
         raise ScaleError(
-            f"The trace spans {length_s / DAY_S:,.1f} days and may span {TRACE_S_MAX // DAY_S}:"
-            " cut it. (Are its times in milliseconds? They must be seconds or ISO 8601.)"
+            f"The trace spans {length_s / DAY_S:,.1f} days; {TRACE_S_MAX // DAY_S} are allowed: cut"
+            " it. (Are its times in milliseconds? They must be seconds or ISO 8601.)"
         )
     return [points[bisect_right(times, at_s) - 1][1] for at_s in range(length_s)]
 
@@ -121,8 +121,8 @@ def _points(text: str) -> list[tuple[float, float]]:
             points.append((_seconds(at), float(rate)))
         except ValueError as error:
             raise ScaleError(
-                f"Row {number} of the trace is {','.join(row)!r} and must be a time (seconds or"
-                " ISO 8601) and a rate, with a comma between them."
+                f"Row {number} of the trace is {','.join(row)!r} but must be a time (seconds or"
+                " ISO 8601) and a rate, separated by a comma."
             ) from error
         if not 0 <= points[-1][1] < math.inf:
             raise ScaleError(

@@ -1,4 +1,4 @@
-"""`make chaos`: runs one seed, says what it does, and ends with one line of JSON."""
+"""`make chaos`: runs one seed, prints what it does, and ends with one line of JSON."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ def main() -> int:
     if asked.plan:
         sys.stdout.write(f"{plan}\n")
         return 0
-    # Kafka is away on purpose, and its client would tell so by the page.
+    # Kafka is away on purpose, and its client would log pages about that.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     log = RunLog(_LOGS / f"seed-{asked.seed}.log")
     folder = Path(tempfile.mkdtemp(prefix=f"chaos-{asked.seed}-"))
@@ -33,14 +33,14 @@ def main() -> int:
     log.say(how_often(campaign))
     log.say(json.dumps(summary(campaign)))
     if campaign.found:
-        log.say(f"the logs of the processes are in {folder / 'logs'}")
+        log.say(f"the processes' logs are in {folder / 'logs'}")
     else:
         shutil.rmtree(folder)
     return 0 if is_as_wanted(campaign, asked.put_in) else 1
 
 
 def is_as_wanted(campaign: Campaign, fault: PutIn | None) -> bool:
-    """Nothing was found; or what was put in, and nothing that does not follow from it."""
+    """Return whether nothing was found, or only the fault that was put in, and its consequences."""
     found = {finding.what for finding in campaign.found}
     if fault is None:
         return not found
@@ -48,14 +48,14 @@ def is_as_wanted(campaign: Campaign, fault: PutIn | None) -> bool:
 
 
 def how_often(campaign: Campaign) -> str:
-    """How often each action has happened, of as many as were planned."""
+    """Return how often each action has happened, of how many that were planned."""
     planned = Counter(action.kind for action in campaign.plan.actions)
     lines = [f"{campaign.done.get(kind, 0):4} of {planned[kind]:3}  {kind}" for kind in KINDS]
-    return "\n".join(["what has happened, of what was planned", *lines])
+    return "\n".join(["actions done, of those planned", *lines])
 
 
 def summary(campaign: Campaign) -> dict[str, object]:
-    """The figures in the last line of a run."""
+    """Return the figures in the last line of a run."""
     senders = campaign.customers.senders.values()
     statuses: dict[int, int] = {}
     for sender in senders:
@@ -80,14 +80,18 @@ def summary(campaign: Campaign) -> dict[str, object]:
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options of a run, from this process' command line if no other words are given."""
+    """Parse the options of a run, from this process' command line unless other words are given."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="what the whole plan comes from")
-    parser.add_argument("--minutes", type=float, default=2.0, help="of trouble, in rounds of 40 s")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="the seed from which the whole plan follows"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=2.0, help="minutes of trouble, in rounds of 40 s"
+    )
     parser.add_argument(
         "--brokers", type=int, choices=(1, 3), help="by default 3 for every third seed, else 1"
     )
-    parser.add_argument("--plan", action="store_true", help="only print what would be done")
+    parser.add_argument("--plan", action="store_true", help="only print the plan")
     parser.add_argument(
         "--put-in", choices=tuple(FOUND_AS), help="one fault by hand, which must be found"
     )

@@ -1,14 +1,14 @@
-"""Names everything that can happen in a chaos run, and holds what is planned of it."""
+"""Names everything that can happen in a chaos run, and holds its plan."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from tests.support.neighbours.kinds import KINDS as WORST_KINDS
 
-# Trouble comes in rounds; after each one everything is healed and the books are counted again.
+# Trouble comes in rounds; after each one everything is healed and the books are recounted.
 ROUND_S = 40.0
 
-# The misbehaviour of a destination that does not answer 200.
+# How a destination can misbehave, instead of answering 200.
 MOODS = (
     "throttle",
     "unavailable",
@@ -44,11 +44,11 @@ FAULTS = (
     "fill scratch",
     "step clock",
 )
-# Where there are three brokers; in each another one is paused meanwhile, or cut off.
+# For three brokers; in each of these, another broker is paused or cut off meanwhile.
 FAULTS_OF_THREE = ("move leaders", "roll brokers", "cut broker")
 # An operator does this once a broker is back, as its leaders are elsewhere by then.
 AFTERMATH = "elect leaders"
-# A tenant that does its worst, which is none of the customers'.
+# A tenant at its worst, which is not one of the customers.
 WORST = tuple(f"worst {kind}" for kind in WORST_KINDS)
 LASTING = frozenset({*FAULTS, *FAULTS_OF_THREE, AFTERMATH, *WORST})
 CHANGES = (
@@ -86,7 +86,7 @@ Brokers: TypeAlias = Literal[1, 3]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to do, `at_s` after its round began, and undone after `for_s`."""
+    """One thing to do `at_s` seconds into its round, undone after `for_s`."""
 
     at_s: float
     kind: str
@@ -107,7 +107,7 @@ class Action:
 class ChaosPlan:
     seed: int
     brokers: Brokers
-    # Made before anybody sends.
+    # Done before anybody sends.
     beginning: tuple[Action, ...]
     rounds: tuple[tuple[Action, ...], ...]
 

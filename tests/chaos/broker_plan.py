@@ -1,19 +1,19 @@
-"""Plans what happens to three brokers: to which, for how long, and who stands still meanwhile."""
+"""Plans faults of three brokers: for which one, how long, and which other is frozen meanwhile."""
 
 from random import Random
 from typing import Any
 
 _BROKERS = (1, 2, 3)
-# How long a follower stands still: less than it takes to be noticed, and over twice as long.
+# How long a follower is frozen: less than anybody notices, up to over twice as long.
 _PAUSE_S = (0.5, 7.0)
-# All pauses of a fault take no longer.
+# The maximum of all pauses of a fault together.
 _PAUSES_S = 12.0
-# Three brokers take longer to start again; a round waits until they have.
+# Restarting three brokers takes longer; a round waits until it is done.
 _ROLL_S = 12.0
 
 
 def planned(fault: str, dice: Random, *, outage_s: float) -> dict[str, Any]:
-    """How long a fault lasts, and its settings."""
+    """Return how long a fault lasts, and its settings."""
     match fault:
         case "cut broker":
             return {"for_s": outage_s, "broker": dice.choice(_BROKERS)}
@@ -25,7 +25,7 @@ def planned(fault: str, dice: Random, *, outage_s: float) -> dict[str, Any]:
 
 
 def _steps(dice: Random) -> tuple[tuple[int, int, float], ...]:
-    """For each broker, in order of restart: the other one that stands still, and for how long."""
+    """Return for each broker, in order of restart, another that is frozen, and for how long."""
     steps = []
     for broker in dice.sample(_BROKERS, 3):
         paused = dice.choice([one for one in _BROKERS if one != broker])
@@ -34,7 +34,7 @@ def _steps(dice: Random) -> tuple[tuple[int, int, float], ...]:
 
 
 def _pauses(dice: Random, count: int) -> tuple[tuple[int, float, float], ...]:
-    """For each pause: the broker that stands still, for how long, and when leaders move in it."""
+    """Return for each pause the frozen broker, for how long, and when leaders move meanwhile."""
     pauses, left_s = [], _PAUSES_S
     for broker in dice.sample(_BROKERS, count):
         least_s, most_s = _PAUSE_S

@@ -1,4 +1,4 @@
-"""Carries a plan out on a running world, and has the books counted again after each round."""
+"""Carries out a plan on a running world, and recounts the books after each round."""
 
 import time
 from collections import Counter
@@ -19,15 +19,15 @@ from tests.chaos.recount import EventId, Finding, OwedDestination, WorldRecord, 
 from tests.chaos.run_log import RunLog
 from tests.chaos.world import BOUNDS_MB, World, open_world
 
-# Between rounds the books hold whatever is under way; a little rest keeps it little.
+# Between rounds the books include work under way; a short rest keeps it little.
 _REST_S = 20.0
-# At the end all must come to rest: a breaker that is open by then parks for half a minute, twice.
+# At the end all must come to rest: an open breaker then parks events for half a minute, twice.
 _LAST_REST_S = 240.0
-# Half of what 20,000 events in eight minutes are, of which six in a hundred are refused after 1 s.
+# Half the rate of 20,000 events in eight minutes, six in a hundred of which are refused after 1 s.
 _PICKY_PER_S_MIN = 21.0
 _LOOK_S = 1.0
-# A minute is judged 2 s after it is over, by an audit that runs every 10 s; of a gateway whose
-# clock was set ahead by 90 s the last one has only begun by then.
+# A minute is judged 2 s after its end, by an audit that runs every 10 s. If a gateway's clock was
+# set 90 s ahead, the last minute has only begun by then.
 _STATED_S = 210.0
 _CHANGES_AT_ONCE = 4
 _CHANGE_S = 180.0
@@ -44,9 +44,9 @@ class Campaign:
     faults: Faults
     log: RunLog
     found: list[Finding] = field(default_factory=list)
-    # How many events the last recount looked for, at each destination of theirs.
+    # How many events the last recount expected at the destinations.
     owed: int = 0
-    # How often each action was done, or could not be.
+    # How often each action was done, or could not be done.
     done: dict[str, int] = field(default_factory=dict)
 
     def run(self, fault: PutIn | None) -> None:
@@ -65,14 +65,14 @@ class Campaign:
             self._recount(is_last=is_last)
 
     def _round(self, actions: Iterable[Action]) -> None:
-        """Do each action at its time; end a lasting one at its own."""
+        """Do each action at its time, and end each lasting one at its end."""
         begun_s = time.monotonic()
         due = [(action.at_s, True, action) for action in actions]
         due += [(at_s + each.for_s, False, each) for at_s, _, each in due if each.kind in LASTING]
         changes: list[Future[None]] = []
         with ThreadPoolExecutor(_CHANGES_AT_ONCE) as pool:
-            # In the order of the plan, as one change may need another: each after the one before
-            # it of its tenant, and who takes a name after whoever gives it up.
+            # The plan's order, as one change may need another: after the tenant's previous change,
+            # and taking a name after it was given up.
             last: dict[str, Future[None]] = {}
             for at_s, begins, action in sorted(due, key=lambda one: one[0]):
                 time.sleep(max(0.0, begun_s + at_s - time.monotonic()))
@@ -89,7 +89,7 @@ class Campaign:
                     last[action.tenant] = pool.submit(self._change_after, before, action)
                     changes.append(last[action.tenant])
             time.sleep(max(0.0, begun_s + ROUND_S - time.monotonic()))
-            # A change may wait for something that a fault holds.
+            # A change may wait for something that a fault blocks.
             self._end_faults()
             for change in changes:
                 change.result(_CHANGE_S)
@@ -100,7 +100,7 @@ class Campaign:
         self._note(action, "from now on")
 
     def _fault(self, action: Action, *, begins: bool, waits: bool = False) -> None:
-        """Each proves that it happened when it has: one that goes on, at its end."""
+        """Begin or end a fault; one that lasts proves at its end that it happened."""
         try:
             proof = self.faults.begin(action) if begins else self.faults.end(action, waits=waits)
         except NotHereError as error:
@@ -124,7 +124,7 @@ class Campaign:
         except NotHereError as error:
             self.log.say(f"could not: {action}: {error}")
         except (RefusedError, GivenUpError) as error:
-            # The plan is possible: a tenant that keeps to it is served.
+            # The plan is possible: a tenant that follows it is never refused.
             self.log.say(f"FOUND {action}: {error}")
             self.found.append(Finding("change", f"{action.kind}: {error}"))
 
@@ -139,7 +139,7 @@ class Campaign:
         self.customers.resume_all()
 
     def _picky_s(self) -> float:
-        """How long whoever refuses some events slowly may take for what it has not got yet."""
+        """Return how long a destination that refuses slowly may need for its remaining events."""
         left = 0
         for owed in self.customers.owed():
             if f"/{owed.tenant}/{owed.stream}/{owed.name}" in self.destinations.picky:
@@ -155,7 +155,7 @@ class Campaign:
                 self.log.say(f"still under way: {', '.join(behind)}")
                 return
             time.sleep(_LOOK_S)
-        self.log.say("all is at rest")
+        self.log.say("nothing is under way")
 
     def _recount(self, *, is_last: bool) -> None:
         recorded = self.recorded(is_last=is_last)
@@ -171,11 +171,11 @@ class Campaign:
         )
         for finding in found:
             self.log.say(f"FOUND {finding.what}: {finding.says}")
-        # A fault stays in the books; it counts once.
+        # A fault stays in the books, but counts once.
         self.found += [finding for finding in found if finding not in self.found]
 
     def recorded(self, *, is_last: bool) -> WorldRecord:
-        """All that is known now; statements and the product's books once all is at rest."""
+        """Return all that is known now; statements and the product's books once all is at rest."""
         senders = self.customers.senders
         owed = self.customers.owed()
         evidence = read_evidence(self.world.kafka, {stream for _, stream in senders}, owed)
@@ -185,7 +185,7 @@ class Campaign:
         if is_last:
             books = [f"not at rest: {one}" for one in owing(self.world.kafka, owed)]
             books = books or wrong_books(self.world.kafka, owed)
-            # Acknowledged events of removed streams are stated as well.
+            # Acknowledged events of removed streams have statements, too.
             least: Counter[str] = Counter()
             for (_, stream), sender in senders.items():
                 least[stream] += len(sender.acked)
@@ -194,7 +194,7 @@ class Campaign:
             acked={place: set(sender.acked) for place, sender in senders.items()},
             sent=sent,
             owed=owed,
-            # Read after the product's claims, so that these must have all that those claim.
+            # Read after the product's claims, so that everything claimed must be in these.
             arrivals=self.destinations.arrivals,
             log=evidence.log,
             waiting=evidence.waiting,
@@ -224,7 +224,7 @@ class Campaign:
             wrong = wrong_statements(
                 self.world.kafka, self.world.folder, sent=by_stream, least=least, owed=owed
             )
-            # The next audit states a minute again that has just changed.
+            # The next audit corrects the statement of a minute that has just changed.
             if not wrong or time.monotonic() > until_s:
                 return wrong
             time.sleep(_LOOK_S)
@@ -233,7 +233,7 @@ class Campaign:
 def run_campaign(
     plan: ChaosPlan, *, folder: Path, log: RunLog, fault: PutIn | None = None
 ) -> Campaign:
-    """Carry out all of a plan in a world of its own; the result has the findings."""
+    """Carry out a whole plan in a world of its own; the result has the findings."""
     log.say(str(plan))
     with open_destinations() as destinations, open_world(folder, brokers=plan.brokers) as world:
         customers = Customers(world.stack.gateway, world.operator_key, destinations, plan.seed)

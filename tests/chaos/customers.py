@@ -1,6 +1,6 @@
-"""Plays the customers of a chaos run over the control API: they make, change and remove things.
+"""Plays a chaos run's customers over the control API: they create, change and remove things.
 
-A change that gets no answer is asked for again, as everything that is asked for here can be.
+A change without an answer is requested again; each change here allows that.
 """
 
 import threading
@@ -19,13 +19,13 @@ from tests.chaos.destinations import Destinations
 from tests.chaos.recount import OwedDestination
 from tests.chaos.senders import Sender
 
-# A change may meet a gateway that is dead, frozen or without Kafka; all of that is over by then.
+# A change may meet a gateway that is dead, frozen or without Kafka; by then all of that is over.
 _PATIENCE_S = 90.0
 _AGAIN_S = 0.5
-# Answers that another try may change.
+# Answers that may differ at the next try.
 _NOT_NOW = {409, 429, 500, 502, 503, 504}
 _GONE = 404
-# Another worker of a gateway may answer these for the promised 2 s; the run allows a little more.
+# Answers that another worker of a gateway may give for the promised 2 s, or a little longer here.
 _NOT_YET = {401, 404}
 _NEW_S = 4.0
 
@@ -36,21 +36,21 @@ class GivenUpError(Exception):
 
 @dataclass
 class Customers:
-    """Every tenant of a run, with the keys and senders that it has."""
+    """Every tenant of a run, with its keys and senders."""
 
     gateway: str
     operator_key: str
     destinations: Destinations
     seed: int
     keys: dict[str, str] = field(default_factory=dict)
-    # By tenant and stream. A sender without a stream keeps the answers that it had.
+    # By tenant and stream. The sender of a removed stream keeps its answers.
     senders: dict[tuple[str, str], Sender] = field(default_factory=dict)
     _active: set[tuple[str, str]] = field(default_factory=set)
     _are_sending: bool = False
-    # How fast each stream is sent to, and what filter a destination has ever had.
+    # How fast each stream is sent to, and each filter that a destination has ever had.
     _paces: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _wants: dict[str, str] = field(default_factory=dict)
-    # Since when there is a destination, of those that there are.
+    # The time at which each present destination was created.
     _made_ms: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -75,7 +75,7 @@ class Customers:
             sender.stop()
 
     def owed(self) -> list[OwedDestination]:
-        """The destinations that there are, as the gateway shows them."""
+        """Return the present destinations, as the gateway shows them."""
         found = []
         for tenant in list(self.keys):
             for stream in self._call(tenant, "GET", "streams")["streams"]:
@@ -102,7 +102,7 @@ class Customers:
         except RefusedError as error:
             if error.code != "key_in_use":
                 raise
-            # It was made, and the answer that had its text was lost.
+            # The key was created, and the answer with its text was lost.
             made = self._as_operator("POST", "keys", tenant, "rotate")
         self.keys[tenant] = made["key"]
 
@@ -138,13 +138,13 @@ class Customers:
         self._remove_stream(action.tenant, action.stream)
 
     def renew_stream(self, action: Action) -> str:
-        """Delete and remake it while its sender goes on, which keeps its acknowledged events."""
+        """Delete and recreate a stream while its sender continues; acknowledged events are kept."""
         path = action.tenant, "GET", "streams", action.stream
         self._delete_stream(action.tenant, action.stream)
         begun_s = time.monotonic()
         try:
             while time.monotonic() < begun_s + _PATIENCE_S:
-                # A gateway that has not heard of it yet still shows it.
+                # A gateway that has not heard of the deletion still shows the stream.
                 self._call(*path)
                 time.sleep(_AGAIN_S)
         except RefusedError as error:
@@ -154,7 +154,7 @@ class Customers:
         return f"away for {time.monotonic() - begun_s:.1f} s"
 
     def take_freed_stream(self, action: Action) -> str | None:
-        """Another tenant asks for the name: it may have it, but nothing that was in it."""
+        """Have another tenant ask for the name: it may get the name, but no former contents."""
         try:
             self._call(
                 action.tenant, "PUT", "streams", action.stream, body={}, not_now=_NOT_NOW - {409}
@@ -172,18 +172,18 @@ class Customers:
     remake_destination = make_destination
 
     def make_late_destination(self, action: Action) -> str:
-        """Make it after its stream's newest statement; then one more event of that minute comes."""
+        """Create a destination after its stream's newest statement; then send one event of then."""
         until_s = time.monotonic() + _PATIENCE_S
         while not (minutes := self._stated_minutes(action)):
             if time.monotonic() > until_s:
-                raise NotHereError("no minute of its stream is stated yet")
-            # No minute is stated while one of its destinations stands still.
+                raise NotHereError("no minute of its stream has a statement yet")
+            # No minute gets a statement while one of its destinations stands still.
             self.resume_all(action.stream)
             time.sleep(_NEW_S)
         self.make_destination(action)
         if not self.senders[action.tenant, action.stream].had_late(max(minutes)):
             raise NotHereError("no event of that minute is acknowledged")
-        return f"of minute {max(minutes)}, stated before it came, there is one more event"
+        return f"minute {max(minutes)}, which had a statement, has one more event"
 
     def _stated_minutes(self, action: Action) -> list[int]:
         signed = self._call(action.tenant, "GET", "streams", action.stream, "statements")
@@ -196,7 +196,7 @@ class Customers:
         path = f"/{action.tenant}/{action.stream}/{action.name}"
         self.destinations.make_picky(path, down_s=down_s)
         self.make_destination(replace(action, settings=tuple(settings.items())))
-        return f"down for {down_s} s, then it refuses some"
+        return f"down for {down_s} s, then refusing some events"
 
     def change_destination(self, action: Action) -> None:
         self._put_destination(action)
@@ -213,7 +213,7 @@ class Customers:
         self._call(action.tenant, "DELETE", *path)
 
     def redrive(self, action: Action) -> str:
-        """All that is dead of a tenant's streams goes out again."""
+        """Resend all dead letters of a tenant's streams."""
         count = 0
         for stream in self._call(action.tenant, "GET", "streams")["streams"]:
             path = "streams", stream, "dead-letters:redrive"
@@ -224,7 +224,7 @@ class Customers:
         settings = dict(action.settings)
         wants = settings.pop("wants", "")
         if wants:
-            # Once something was filtered out, it is not owed any more.
+            # Once an event was filtered out, it is no longer due.
             self._wants[f"{action.stream}/{action.name}"] = wants
             more["filter"] = [{"pointer": "/kind", "equals": wants}]
         body = {
@@ -249,7 +249,7 @@ class Customers:
             for one in self._call(tenant, "GET", *path)["destinations"]:
                 self._call(tenant, "DELETE", *path, one["name"])
         except RefusedError as error:
-            # An earlier try has done it, and its answer was lost.
+            # An earlier try succeeded, and its answer was lost.
             if error.status != _GONE:
                 raise
         self._call(tenant, "DELETE", "streams", stream)
@@ -288,7 +288,7 @@ class Customers:
         not_now: set[int] = _NOT_NOW,
         body: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Ask until there is an answer that stays."""
+        """Ask until there is a definite answer."""
         begun_s = time.monotonic()
         while True:
             try:

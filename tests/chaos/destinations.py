@@ -1,7 +1,7 @@
-"""Plays every destination of a chaos run on one port, in the moods that the plan asks for.
+"""Plays every destination of a chaos run on one port, in the moods of the plan.
 
-The path of a request says whose destination it is. A destination keeps each event that it took,
-also when its answer was lost on purpose: that event may come again, and must say so.
+The path of a request says whose destination it is. A destination keeps each event that it accepted,
+even when its answer was lost on purpose: that event may arrive again, labelled.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from typing import NoReturn
 
 from tests.chaos.recount import Arrival
 
-# `hang` and `slow_body` make the sender wait for longer than the `timeout_s` that the run sets.
+# `hang` and `slow_body` make the sender wait for longer than the run's `timeout_s`.
 _HANG_S = 8.0
-# How many requests at once the mood `limit` takes.
+# How many requests at once the mood `limit` accepts.
 _LIMIT = 1
 _ACCEPTED = b'{"taken":true}'
 _PLAIN = {
@@ -35,7 +35,7 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class PostedRequest:
-    """A request of Hifi's: to whom, which events, and whether it says that it may be a repeat."""
+    """A request of Hifi's: its destination, its events, and whether it is labelled as a repeat."""
 
     path: str
     ids: list[str]
@@ -52,7 +52,7 @@ class Destinations:
     """All destinations; started by `open_destinations`."""
 
     url: str = ""
-    # How often each mood has answered: a mood that nobody met proves nothing.
+    # How often each mood has answered: a mood that no request met proves nothing.
     served: Counter[str] = field(default_factory=Counter)
     # Once set, one event of the next request is denied after it was answered with 200.
     denies_one: bool = False
@@ -61,13 +61,13 @@ class Destinations:
     slow_s: float = 1.0
     _arrivals: list[Arrival] = field(default_factory=list)
     _moods: dict[str, tuple[str, float]] = field(default_factory=dict)
-    # The paths that refuse slowly for good, and until when each is down first.
+    # The paths that always refuse slowly, and the time until which each is down at first.
     _picky: dict[str, float] = field(default_factory=dict)
     _under_way: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     @property
     def picky(self) -> list[str]:
-        """The paths of the destinations that refuse slowly for good."""
+        """Return the paths of the destinations that always refuse slowly."""
         return list(self._picky)
 
     @property
@@ -81,7 +81,7 @@ class Destinations:
         self._moods[path] = mood, time.monotonic() + for_s
 
     def make_picky(self, path: str, *, down_s: float) -> None:
-        """Make it refuse some events slowly, also when all others are calm."""
+        """Make a destination refuse some events slowly, even when all others are calm."""
         self._picky[path] = time.monotonic() + down_s
 
     def calm(self) -> None:
@@ -136,7 +136,7 @@ class Destinations:
         elif mood.endswith("_207"):
             self._partial(posted, writer, mood)
         elif mood == "refuse_some" and any(_is_refused(one) for one in posted.ids):
-            # The event that is refused must be found by halving the batch.
+            # The refused event must be found by halving the batch.
             writer.write(_reply(400, b"one of them"))
         elif mood == "refuse_slowly":
             await self._refuse_slowly(posted, writer)
@@ -145,7 +145,7 @@ class Destinations:
             await self._answer_badly(mood, writer)
 
     async def _answer_badly(self, mood: str, writer: asyncio.StreamWriter) -> None:
-        """Answer once everything was taken: 200, or something that hides it."""
+        """Answer after accepting everything: with 200, or with something that hides it."""
         match mood:
             case "hang":
                 await asyncio.sleep(_HANG_S)
@@ -160,7 +160,7 @@ class Destinations:
                 writer.write(reply[: -len(_ACCEPTED)])
                 for byte in _ACCEPTED:
                     writer.write(bytes([byte]))
-                    # Tells when the other end has had enough.
+                    # This raises when the other end has given up.
                     await writer.drain()
                     await asyncio.sleep(_HANG_S / len(_ACCEPTED))
             case _:
@@ -183,12 +183,12 @@ class Destinations:
         writer.write(_reply(200, _ACCEPTED))
 
     def _partial(self, posted: PostedRequest, writer: asyncio.StreamWriter, mood: str) -> None:
-        """Takes all but each third event and says so; cut, packed or too long it is unreadable."""
+        """Accept all but each third event and say so; a cut, packed or long reply is unreadable."""
         failed = set(posted.ids[::3])
         self._take(posted, [one for one in posted.ids if one not in failed])
         entries = [{"id": one, "status": 503} for one in sorted(failed)]
         if mood == "long_207":
-            # Two for each event are the most that is read.
+            # Hifi reads at most two entries for each event.
             entries *= 9
         body, more = json.dumps({"failed": entries}).encode(), ""
         if mood == "packed_207":
@@ -211,7 +211,7 @@ class _LeftError(Exception):
 
 
 def _reset(writer: asyncio.StreamWriter) -> NoReturn:
-    """The other end gets a reset, and nothing that was still to be said."""
+    """Reset the connection, which drops everything that is still unsent."""
     connection: socket.socket = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
@@ -238,13 +238,13 @@ def _is_refused(event_id: str) -> bool:
 
 
 def _is_disliked(event_id: str) -> bool:
-    """Six of a hundred."""
+    """Return True for six in a hundred."""
     return int(event_id.rpartition(".")[2]) % 17 == 7
 
 
 @contextmanager
 def open_destinations() -> Iterator[Destinations]:
-    """The destinations on a free port, in a thread of their own."""
+    """Run the destinations on a free port, in a thread of their own."""
     destinations = Destinations()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="destinations", daemon=True)

@@ -1,7 +1,7 @@
-"""Reads what a recount needs out of Kafka: logs, tiers, dead letters, receipts, positions.
+"""Reads a recount's evidence from Kafka: logs, tiers, dead letters, receipts, positions.
 
-Positions are read before the records that they speak of: what a lane has passed has its outcome in
-Kafka by then, so what is in neither is lost.
+Positions are read before the records that they cover: an event that a lane has passed has its
+outcome in Kafka by then, so an event in neither is lost.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ async def _read(kafka: str, streams: Sequence[str], destination_ids: Sequence[st
     again = {(record.key or b"").decode() for record in await read_all(kafka, REDRIVEN)}
     dead: _Ids = defaultdict(set)
     for record in await read_all(kafka, DEAD):
-        # A dead letter that was sent again must be somewhere else now.
+        # A dead letter that was resent must now be somewhere else.
         if f"{record.partition}:{record.offset}" not in again:
             _note(dead, record)
     logs = {
@@ -110,7 +110,7 @@ async def _read(kafka: str, streams: Sequence[str], destination_ids: Sequence[st
 
 
 def _is_of_worst(name: str) -> bool:
-    """Whether a stream, destination or pipeline belongs to a tenant whose answers prove nothing."""
+    """Return whether a stream, destination or pipeline belongs to a worst tenant."""
     return name.removeprefix("pipeline:").startswith("worst-")
 
 
@@ -129,7 +129,7 @@ def _header(record: ConsumerRecord, name: str) -> str:
 
 
 def owing(kafka: str, owed: Iterable[OwedDestination]) -> list[str]:
-    """The lanes that have not come to the end of what they read, the retrier among them."""
+    """Return the lanes, including the retrier's, that have not reached the end of their logs."""
     return asyncio.run(_owing(kafka, list(owed)))
 
 
@@ -152,7 +152,7 @@ async def _owing(kafka: str, owed: Sequence[OwedDestination]) -> list[str]:
 
 
 def wrong_books(kafka: str, owed: Sequence[OwedDestination]) -> list[str]:
-    """The faults in the product's own books once all has settled."""
+    """Return the faults in the product's own books once all has settled."""
 
     async def look() -> list[str]:
         wrong = []
@@ -177,8 +177,8 @@ def wrong_statements(
 ) -> list[str]:
     """Return the misfits in the statements of each stream, and the losses that they report.
 
-    It works as `hifi verify` does, but reads Kafka: all tenants, and each stream's earlier lives.
-    The statements of a stream must be about `least` events or more, together.
+    This works like `hifi verify`, but reads Kafka: all tenants, and each stream's earlier lives.
+    The statements of a stream together must cover at least `least` events.
     """
     key = (folder / "observe" / PUBLIC).read_text().strip()
     return asyncio.run(_wrong_statements(kafka, key, sent, least, owed))
@@ -192,7 +192,7 @@ async def _wrong_statements(
     owed: Sequence[OwedDestination],
 ) -> list[str]:
     chains: dict[str, list[Proof]] = defaultdict(list)
-    # By Kafka's clock: whoever states may have another one for a while.
+    # By Kafka's clock: the signer's may differ for a while.
     stated_ms: dict[str, int] = {}
     for record in await read_all(kafka, STATEMENTS):
         signed = Proof.from_json(record.value)
@@ -253,9 +253,9 @@ def _verify(
     for ids in (there, acked, acked | there):
         if said.has_ids(ids):
             if missing := sorted(ids - sent):
-                yield f"nobody has sent {missing}"
+                yield f"no sender has sent {missing}"
             if missing := sorted(ids - there):
-                yield f"it names what is not in the log: {missing[:_NAMED_MAX]}"
+                yield f"it names ids that are not in the log: {missing[:_NAMED_MAX]}"
             return
     yield (
         f"revision {said.revision} of {said.acked} events with {said.id_count} ids, issued at"

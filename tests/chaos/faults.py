@@ -33,11 +33,11 @@ from tests.support.neighbours.worst_tenant import unproven
 
 _DISKS = {"scratch": "retrier"}
 _BLOCK = bytes(1 << 20)
-# The broker that stands still during an election may be the controller: it elects after that.
+# A broker that is frozen during an election may be the controller, which elects afterwards.
 _ELECTED_S = 3.0
-# By then something has been sent that waits for the broker that stands still.
+# By then an event has been sent that waits for the frozen broker.
 _UNDER_WAY_S = 0.3
-# A broker starts within 12 s where everything else runs on the same two cores, or not at all.
+# A broker starts within 12 s if everything else runs on the same two cores, or not at all.
 _BACK_S = 90.0
 _LOOK_S = 0.2
 _ASK_MS = 5_000
@@ -45,7 +45,7 @@ _ASK_MS = 5_000
 
 @dataclass
 class Faults:
-    """All faults of a run; `end_all` heals what is left."""
+    """All faults of a run; `end_all` heals the rest."""
 
     _world: World
     # The function that ends each fault, and proves it if its begin could not.
@@ -77,7 +77,7 @@ class Faults:
                 return self._step_clock(action, float(dict(action.settings)["seconds"]))
 
     def end(self, action: Action, *, waits: bool = True) -> str:
-        """Return the proof of a longer fault; nothing while it goes on, unless this waits."""
+        """Return the proof of a longer fault; nothing while it lasts, unless this waits."""
         if (work := self._works.get(action)) is not None:
             if not waits and not work.done():
                 return ""
@@ -86,20 +86,20 @@ class Faults:
         return (undo() if undo is not None else None) or ""
 
     def end_all(self) -> None:
-        """End all faults, also those that prove not to be there."""
+        """End all faults, even those that cannot be proven."""
         for action in self.under_way:
             with suppress(NotHereError):
                 self.end(action)
 
     def _work(self, action: Action, what: Callable[[dict[str, Any]], str]) -> str:
-        """Start it in a thread, while everything else goes on."""
-        # No event may be taken meanwhile, which is a reason to end.
+        """Start a fault in a thread, while everything else continues."""
+        # No event may be accepted meanwhile, which is an excuse to end.
         self._world.excuse(for_s=action.for_s)
         self._works[action] = self._workers.submit(what, dict(action.settings))
         return ""
 
     def _misbehave(self, action: Action, kind: str) -> str:
-        """A tenant of its own, which is gone afterwards."""
+        """Run a worst tenant, which is gone afterwards."""
         stack, worst = self._world.stack, KINDS[kind]
         try:
             key = make_tenant(stack.gateway, self._world.operator_key, action.tenant, QUOTAS)
@@ -109,15 +109,15 @@ class Faults:
                 time.sleep(action.for_s)
                 happened = misbehaving.stop()
         except (EndedError, OperatorError, UsageError) as error:
-            # The gateway may be away just then.
-            raise NotHereError(f"it did not come to that: {error}") from error
+            # The gateway may be away at that time.
+            raise NotHereError(f"the fault did not happen: {error}") from error
         # Executors are not watched here.
         if lacking := [one for one in unproven(worst, happened) if "executors" not in one]:
-            raise NotHereError(f"it did not come to that: {', '.join(lacking)}")
+            raise NotHereError(f"the fault did not happen: {', '.join(lacking)}")
         return ", ".join(f"{what}: {count}" for what, count in sorted(happened.items()))
 
     def _move_leaders(self, settings: dict[str, Any]) -> str:
-        """Once in each pause of a broker, which follows those that lead then."""
+        """Move leaders once in each pause of a broker that follows the leaders of that time."""
         proofs, total = [], 0
         for broker, pause_s, after_s in settings["pauses"]:
             with self._paused(broker, pause_s):
@@ -134,11 +134,11 @@ class Faults:
         with self._paused(broker, pause_s):
             time.sleep(after_s)
             elected = self._ask_for(elect_preferred, broker, pause_s - after_s)
-        # Those that the one that was paused is preferred for.
+        # Partitions that prefer the paused broker.
         elected += self._ask_for(elect_preferred, None, 0)
         if elected:
             return f"{elected} Kafka partitions have their preferred leader again"
-        # All have had theirs: then another one is preferred from now on.
+        # All have their preferred leader: from now on they prefer another one.
         preferred = self._ask_for(move_leaders, None, 0)
         if not preferred:
             raise NotHereError("no Kafka partition has a leader to elect")
@@ -160,7 +160,7 @@ class Faults:
             return 0
 
     def _roll_brokers(self, settings: dict[str, Any]) -> str:
-        """One after the other is stopped in order and started again, with another one paused."""
+        """Stop and restart one broker after the other in order, with another one paused."""
         proofs = []
         for broker, paused, pause_s in settings["steps"]:
             name = f"broker {broker}"
@@ -192,10 +192,10 @@ class Faults:
 
     @contextmanager
     def _paused(self, broker: int, for_s: float) -> Iterator[None]:
-        """SIGSTOP for so long, however long the block takes."""
+        """Freeze a broker for this long, however long the block takes."""
         name = f"broker {broker}"
         if name in self._world.held or not self._world.children[name].alive:
-            raise NotHereError(f"{name} does not run just now")
+            raise NotHereError(f"{name} is not running")
         _, resume = ProcessFaults(self._world).freeze(name)
         timer = threading.Timer(for_s, resume)
         timer.start()
@@ -207,7 +207,7 @@ class Faults:
     def _cut(self, action: Action) -> str:
         links, broker = self._world.links, dict(action.settings)["broker"]
         if links is None:
-            raise NotHereError("this machine has one address of loopback, and links need several")
+            raise NotHereError("this machine has one loopback address, and links need several")
         self._world.excuse(for_s=action.for_s)
         links.cut(broker)
 
@@ -223,14 +223,14 @@ class Faults:
         return ""
 
     def _said_of(self, broker: int) -> str:
-        """Whether the others still count on a broker, as one of them says."""
+        """Return whether the others still count on a broker, according to one of them."""
         servers = self._world.kafka.split(",")
         other = servers[broker % len(servers)]
 
         async def ask() -> str:
             async with running(new_client(other, request_timeout_ms=_ASK_MS), other) as client:
                 is_known = any(one.nodeId == broker for one in client.cluster.brokers())
-                return f"the others had {'not ' if is_known else ''}given it up"
+                return f"the others had {'not ' if is_known else ''}given up on it"
 
         try:
             return asyncio.run(ask())
@@ -239,7 +239,7 @@ class Faults:
 
     def _hurt(self, action: Action, what: str, target: str) -> str:
         if target == "broker":
-            # As long as it is away and until others have found it again.
+            # As long as the broker is away and until others have found it again.
             self._world.excuse(for_s=action.for_s)
         processes = ProcessFaults(self._world)
         proof, undo = (processes.kill if what == "kill" else processes.freeze)(target)
@@ -256,17 +256,17 @@ class Faults:
         size = _fill_up(filler)
         refused = _write_error(folder / "one-more")
         assert refused == errno.ENOSPC, f"{folder} still takes something"
-        return f"{size >> 20} MB written, and not a byte more is taken"
+        return f"{size >> 20} MB written, and then no byte more"
 
     def _step_clock(self, action: Action, seconds: float) -> str:
         self._world.step_clock(seconds)
         self._ends[action] = lambda: self._world.step_clock(0)
-        # Request ids begin with the time at which they were made, in ms.
+        # Request ids begin with their time of creation, in ms.
         try:
             answer = httpx.get(f"{self._world.stack.gateway}/v1/streams", timeout=5)
             made_ms = int(answer.json()["request_id"].replace("-", "")[:12], 16)
         except (httpx.HTTPError, ValueError, KeyError) as error:
-            raise NotHereError(f"the gateway does not tell its time ({error!r})") from error
+            raise NotHereError(f"the gateway does not answer with its time ({error!r})") from error
         off_s = made_ms / 1_000 - time.time()
         assert abs(off_s - seconds) < 10, f"the gateway's clock is off by {off_s:.0f} s"
         return f"the gateway's clock is off by {off_s:.0f} s"
@@ -274,7 +274,7 @@ class Faults:
 
 def _fill_up(filler: Path) -> int:
     size = 0
-    # Smaller and smaller, so that nothing is left for the last line of a log.
+    # Write smaller and smaller blocks, so that not even a log line has room.
     with filler.open("wb", buffering=0) as file:
         for block in (_BLOCK, _BLOCK[:4096]):
             try:

@@ -1,6 +1,6 @@
-"""Runs the gateway of a chaos run as two workers, in the place of the stack's single process.
+"""Runs a chaos run's gateway as two workers, instead of the stack's single process.
 
-The stack tells a service where Kafka is by a variable that is named after the service's module.
+The stack passes Kafka's address to a service in a variable named after the service's module.
 """
 
 import os

@@ -1,7 +1,8 @@
 """Plans a chaos run from its seed alone: each change and each fault, when and for how long.
 
-A pure function: the same seed gives the same plan. It follows what there will be at each moment, so
-that an action is about something that is there; whether it then succeeds is for the run to see.
+A pure function: the same seed gives the same plan. It keeps track of what will exist at each
+moment, so that an action is about something that exists; only the run shows whether it then
+succeeds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,30 +28,31 @@ from tests.chaos.broker_plan import planned
 # Two cores run this many lanes beside Kafka, two Spark drivers and the senders.
 _DESTINATIONS_MAX = 6
 _TENANTS_MAX = 4
-# The last fault begins then, so that it is over before its round is.
+# The last fault begins at this time, so that it ends before its round.
 _LAST_FAULT_S = 27.0
-# Kafka is away for longer: the gateway waits for its reports for 4 s, and only then has to answer.
+# Kafka is away for longer: the gateway waits for its reports for 4 s before it has to answer.
 _OUTAGE_S = 4.0
-# Events a second: more than what makes no progress takes in a minute, less than 32 at once can be.
+# Events a second: more than a stuck lane sends in a minute, less than 32 requests at once can
+# carry.
 _PICKY_PACE = 25
 # After this many rounds a stream has events in closed minutes.
 _LATE_ROUNDS = 2
-# A stream and the name of a destination of it.
+# A stream and the name of one of its destinations.
 Place: TypeAlias = tuple[str, str]
 
 
 def chaos_plan(seed: int, *, minutes: float, brokers: Brokers | None = None) -> ChaosPlan:
-    """The plan of a seed; every third seed has three brokers, if not said otherwise."""
+    """Return the plan of a seed; every third seed has three brokers by default."""
     dice = Random(seed)
     given: Brokers = brokers or (3 if seed % 3 == 0 else 1)
     drafter = _Drafter(dice)
     beginning = drafter.beginning()
     rounds = max(1, round(minutes * 60 / ROUND_S))
-    # The others happen to one broker as well as to three.
+    # The other faults happen to one broker as well as to three.
     faults = _deck(dice, FAULTS if given == 1 else (*FAULTS, *FAULTS_OF_THREE, *FAULTS_OF_THREE))
-    # A name must have been given up first, which few plans of three minutes have come to.
+    # Taking a freed stream needs a name that was given up, which few plans of three minutes have.
     changes = _deck(dice, (*CHANGES, "take freed stream"))
-    # Rolled apart: a seed's other actions are what they were without it.
+    # Drawn separately: a seed's other actions stay the same with or without it.
     worst = _worst(Random(f"{seed} worst"))
     drafted = (drafter.round(faults, changes) for _ in range(rounds))
     return ChaosPlan(
@@ -66,7 +68,7 @@ def _at_s(action: Action) -> float:
 
 
 def _worst(dice: Random) -> Iterator[Action]:
-    """One tenant at its worst in each round, while other things happen as well."""
+    """Yield one tenant at its worst for each round, beside the other actions."""
     deal = _deck(dice, WORST)
     for nth in count(1):
         at_s, for_s = round(dice.uniform(0, 10), 1), round(dice.uniform(8, 16), 1)
@@ -74,7 +76,7 @@ def _worst(dice: Random) -> Iterator[Action]:
 
 
 def _deck(dice: Random, cards: Sequence[str]) -> Callable[[], str]:
-    """Deals all cards in a random order, then all of them again."""
+    """Return a function that deals all cards in a random order, then all of them again."""
     left: list[str] = []
 
     def deal() -> str:
@@ -87,18 +89,18 @@ def _deck(dice: Random, cards: Sequence[str]) -> Callable[[], str]:
 
 @dataclass
 class _Drafter:
-    """Writes actions down, and knows the state of the world once they are done."""
+    """Writes down actions, and knows the state of the world after them."""
 
     dice: Random
     tenants: list[str] = field(default_factory=list)
-    # Whose each stream is; the names that were given up, and whose they were.
+    # Each stream's owner; then the names that were given up, with their former owners.
     streams: dict[str, str] = field(default_factory=dict)
     freed: dict[str, str] = field(default_factory=dict)
     # The settings of each destination; then the removed destinations whose stream still exists.
     destinations: dict[Place, dict[str, Any]] = field(default_factory=dict)
     removed: list[Place] = field(default_factory=list)
     paused: list[Place] = field(default_factory=list)
-    # Every name is used once, so that only what is meant to be made again is.
+    # Every name is used once, so that only intended names are reused.
     numbers: Iterator[int] = field(default_factory=count)
     drafted: list[Action] = field(default_factory=list)
     at_s: float = 0.0
@@ -106,9 +108,9 @@ class _Drafter:
     paces: dict[str, float] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
     round_number: int = 0
-    # The destination that refuses some events for as long as it is there.
+    # The destination that refuses some events for as long as it exists.
     picky: Place | None = None
-    # Whether leaders are where they were put for want of another broker.
+    # Whether leaders have moved because a broker was away.
     are_leaders_astray: bool = False
 
     def beginning(self) -> tuple[Action, ...]:
@@ -132,7 +134,7 @@ class _Drafter:
             fault = faults()
             self._fault(fault)
             if fault == "roll brokers":
-                # It takes the rest of the round.
+                # Rolling brokers takes the rest of the round.
                 break
         for at_s in sorted(self._between(1, ROUND_S - 4) for _ in range(4)):
             self.at_s = at_s
@@ -153,16 +155,16 @@ class _Drafter:
         self._note(fault, for_s=for_s)
 
     def _moods(self, place: Place) -> None:
-        """Up to three bad moods of a destination; the later one of two at once counts."""
+        """Add up to three bad moods of a destination; of two at once the later one counts."""
         for _ in range(self.dice.choice((0, 1, 2, 3))):
-            # So long that it is met although delivery may just have to start again.
+            # Long enough for requests to meet it even if delivery is just restarting.
             for_s = self._between(4, 16)
             self.at_s = self._between(0, ROUND_S - for_s)
             mood = self.dice.choice(MOODS)
             self._at(place, f"mood {mood}", for_s=for_s)
 
     def _change(self, changes: Callable[[], str]) -> None:
-        """Make the next possible change; an impossible one gives its turn to the one after it."""
+        """Make the next possible change; an impossible one gives its turn to the next kind."""
         for _ in range(len(CHANGES)):
             kind = changes()
             if getattr(self, kind.replace(" ", "_"))():
@@ -244,7 +246,7 @@ class _Drafter:
             return False
         stream = self.dice.choice(list(self.freed))
         tenant = self.dice.choice([one for one in self.tenants if one != self.freed[stream]])
-        # Either tenant may have it after that: plan nothing more with it.
+        # Either tenant may have the stream afterwards: plan nothing more with it.
         del self.freed[stream]
         self._note("take freed stream", tenant=tenant, stream=stream, name="taker")
         return True
@@ -256,7 +258,7 @@ class _Drafter:
         return True
 
     def make_late_destination(self) -> bool:
-        """Make one of a stream with events in closed minutes, one of which gets one more event."""
+        """Create a late destination of a stream with closed minutes, one of which gets an event."""
         late = self.round_number - _LATE_ROUNDS
         old = [stream for stream in self.streams if self.begun[stream] <= late]
         if not old or len(self.destinations) >= _DESTINATIONS_MAX:
@@ -267,7 +269,7 @@ class _Drafter:
     def make_picky_destination(self) -> bool:
         if self.picky in self.destinations or len(self.destinations) >= _DESTINATIONS_MAX:
             return False
-        # It has a backlog by the time that it answers at all, and can take what comes after that.
+        # The destination has a backlog before it answers at all, and can keep up with later events.
         stream = min(self.streams, key=lambda one: abs(self.paces[one] - _PICKY_PACE))
         self.picky = stream, f"d{next(self.numbers)}"
         self.destinations[self.picky] = {"batch_count_max": 100, "parallel_max": 32, "timeout_s": 9}
@@ -279,7 +281,7 @@ class _Drafter:
         place = self._any([one for one in self.destinations if one != self.picky])
         if place is None:
             return False
-        # Its filter stays: otherwise nobody could say afterwards which events it was owed.
+        # The filter stays: otherwise nobody could tell afterwards which events were due.
         wants = {name: value for name, value in self.destinations[place].items() if name == "wants"}
         self.destinations[place] = {**self._settings(), **wants}
         self._at(place, "change destination", **self.destinations[place])

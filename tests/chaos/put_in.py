@@ -1,7 +1,7 @@
-"""Puts one fault into a chaos run by hand, and so shows that the recount finds it.
+"""Puts one fault into a chaos run by hand, to show that the recount finds it.
 
-The faults are around Hifi: a sender that takes a 2xx for granted, a destination that denies a
-batch after it answered 200, somebody who writes one tenant's event into another's topic.
+The faults are around Hifi: a sender that assumes a 2xx, a destination that denies a batch after it
+answered 200, a program that writes one tenant's event into another's topic.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tests.support.deploy.stack_fixtures import wait_until
 from tests.support.kafka.kafka_log import write_rows
 
 PutIn = Literal["lost receipt", "swapped topic", "false 2xx"]
-# The recount's name for each, and then those of its consequences.
+# The recount's name for each, followed by those of its consequences.
 FOUND_AS: dict[PutIn, tuple[str, ...]] = {
     "lost receipt": ("false receipt", "unaccounted"),
     "swapped topic": ("foreign", "statement"),
@@ -34,13 +34,15 @@ def put_in(fault: PutIn, world: World, customers: Customers, destinations: Desti
         case "lost receipt":
             destinations.denies_one = True
             wait_until(lambda: bool(destinations.denied), what="a destination has denied an event")
-            return f"put in: {destinations.denied[0]} is denied by whoever said 200 to it"
+            return (
+                f"put in: {destinations.denied[0]} is denied by the destination that answered 200"
+            )
         case "false 2xx":
             sender.lies_once = True
             wait_until(lambda: not sender.lies_once, what="a request was not sent")
             return f"put in: a request for {victims_stream} was not sent and counts as stored"
         case "swapped topic":
-            wait_until(lambda: bool(sender.acked), what="something is acknowledged")
+            wait_until(lambda: bool(sender.acked), what="an event is acknowledged")
             event_id = min(sender.acked)
             at_ms = now_ms()
             headers = event_headers(event_id=event_id, event_time_ms=at_ms, accepted_at_ms=at_ms)

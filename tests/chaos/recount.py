@@ -1,8 +1,8 @@
-"""Counts the books of a chaos run again, from what senders, destinations and Kafka's log say.
+"""Recounts the books of a chaos run from the records of senders, destinations and Kafka's log.
 
-Pure, and without the product's own arithmetic: every acknowledged id is with each destination that
-it was owed to, or waits, or is dead, or the lane has not come to it. Each arrival was owed, each
-event that counts as delivered was received, and nobody died without a word.
+Pure, and without the product's own arithmetic. Every acknowledged id is at each destination to
+which it was due, or waits, or is dead, or the lane has not reached it. Each arrival was due, each
+event that counts as delivered was received, and no process died without a reason.
 """
 
 from collections import Counter, defaultdict
@@ -22,11 +22,11 @@ _KNOWN_MS = 60_000
 
 
 class EventId(NamedTuple):
-    """The parts of an event id of a chaos run; written as `tenant.stream.kind.number`."""
+    """The parts of an event id of a chaos run, written as `tenant.stream.kind.number`."""
 
     tenant: str
     stream: str
-    # One letter, which filters go by.
+    # One letter, which filters use.
     kind: str
 
     @classmethod
@@ -37,14 +37,14 @@ class EventId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwedDestination:
-    """A destination that there is, to which all of its stream is owed."""
+    """A present destination, to which all events of its stream are due."""
 
     tenant: str
     stream: str
     name: str
-    # The only kind that its filter lets through; empty for all.
+    # The only kind that its filter passes; empty for all.
     wants: str = ""
-    # Since when it is there.
+    # When the destination was created.
     since_ms: int = 0
 
     @property
@@ -53,7 +53,7 @@ class OwedDestination:
 
 
 class Arrival(NamedTuple):
-    """An event that a destination has taken, whether or not its answer came through."""
+    """An event that a destination has accepted, whether or not its answer arrived."""
 
     tenant: str
     destination_id: str
@@ -62,7 +62,7 @@ class Arrival(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A receipt that says `delivered`: of these events, by Kafka partition and offsets."""
+    """A receipt with the outcome `delivered`: its events, by Kafka partition and offsets."""
 
     destination_id: str
     # First and end of consecutive offsets.
@@ -70,13 +70,13 @@ class Claim(NamedTuple):
 
 
 class Death(NamedTuple):
-    """The end of a process that nobody asked for."""
+    """The unexpected end of a process."""
 
     name: str
     how: str
-    # The last that its log says; empty if it is no sentence of its own.
+    # The last line of its log; empty if it is not a sentence of Hifi's.
     reason: str
-    # Something that it needs was taken away at that time: Kafka, or its disk.
+    # Something that the process needs was taken away at that time: Kafka, or its disk.
     is_excused: bool
 
 
@@ -91,15 +91,15 @@ class WorldRecord:
     arrivals: Sequence[Arrival]
     # The id at each Kafka partition and offset of each stream.
     log: Mapping[str, Mapping[tuple[int, int], str]]
-    # Ids by destination: in a retry tier, in dead letters, not come to.
+    # Ids by destination: in a retry tier, in dead letters, not reached yet.
     waiting: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     dead: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     queued: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
-    # How often each id was sent without the answer that it is not stored.
+    # How often each id was sent without an answer that it is not stored.
     maybe_stored: Mapping[str, int] = field(default_factory=dict)
     deaths: Sequence[Death] = ()
-    # The most memory that a process of each kind has had, and what it may have.
+    # The memory peak of each kind of process, and its limit.
     peaks_mb: Mapping[str, int] = field(default_factory=dict)
     bounds_mb: Mapping[str, int] = field(default_factory=dict)
     # The faults in statements, and in the product's own books.
@@ -108,7 +108,7 @@ class WorldRecord:
 
 
 class StoredId(NamedTuple):
-    """An id of a minute: what it is the id of, and when Kafka stored whatever says so."""
+    """An id in a minute: its event's place, and when Kafka stored the record that names it."""
 
     event_id: str
     partition: int
@@ -122,7 +122,7 @@ class Finding(NamedTuple):
 
 
 def findings(recorded: WorldRecord) -> list[Finding]:
-    """Return every broken promise; none in a world that is as promised."""
+    """Return every broken promise; none in a world without faults."""
     taken: dict[str, set[str]] = defaultdict(set)
     for arrival in recorded.arrivals:
         taken[arrival.destination_id].add(arrival.event_id)
@@ -146,14 +146,14 @@ def unsigned(
     ledger: Iterable[StoredId],
     log: Iterable[StoredId],
 ) -> str:
-    """Say which ids of a minute in Kafka were signed, if it is those up to some moment."""
+    """Say which ids of a minute in Kafka were signed, if these are all ids up to some moment."""
     named, stored = (sorted(ids, key=lambda one: one.at_ms) for ids in (ledger, log))
     by_ledger, by_log = ({one.event_id for one in ids} for ids in (named, stored))
     only_log = [one for one in stored if one.event_id not in by_ledger]
     only_ledger = [one for one in named if one.event_id not in by_log]
     counts = (
         f"the ledger has {len(by_ledger)} ids, the log {len(by_log)},"
-        f" {len({one.event_id for one in only_log})} of them alone"
+        f" {len({one.event_id for one in only_log})} of which only the log has"
     )
     for what, whole, parts in (
         ("the ledger's and some that only the log has", by_ledger, only_log),
@@ -162,9 +162,9 @@ def unsigned(
     ):
         for count in range(len(parts) + 1):
             if is_signed(whole | {one.event_id for one in parts[:count]}):
-                return f"{counts}; signed are {what}, without {_places(parts[count:])}"
+                return f"{counts}; signed: {what}, without {_places(parts[count:])}"
     return (
-        f"{counts}; signed are not those up to any moment;"
+        f"{counts}; signed: no set of all ids up to some moment;"
         f" only the log has {_places(only_log)}; only the ledger has {_places(only_ledger)}"
     )
 
@@ -185,12 +185,12 @@ def _false_acks(recorded: WorldRecord) -> Iterator[Finding]:
         stored = set(recorded.log.get(stream, {}).values())
         if missing := acked - stored:
             yield Finding(
-                "false ack", f"{tenant}'s {stream}: answered 2xx and not stored: {_some(missing)}"
+                "false ack", f"{tenant}'s {stream}: answered 2xx, but not stored: {_some(missing)}"
             )
 
 
 def _false_copies(recorded: WorldRecord) -> Iterator[Finding]:
-    """Find ids that are stored after an answer that denied it, or oftener than they can be."""
+    """Find ids stored despite an answer that denied it, or more often than they can be."""
     for stream, log in recorded.log.items():
         refused, again = set(), set()
         for event_id, count in Counter(log.values()).items():
@@ -203,10 +203,10 @@ def _false_copies(recorded: WorldRecord) -> Iterator[Finding]:
             elif count > sent_count:
                 again.add(event_id)
         if refused:
-            told = 'told "not stored", and stored'
+            told = 'answered "not stored", but stored'
             yield Finding("false refusal", f"{stream}: {told}: {_some(refused)}")
         if again:
-            told = "stored oftener than it was sent and not refused"
+            told = "stored more often than sent without a refusal"
             yield Finding("stored twice", f"{stream}: {told}: {_some(again)}")
 
 
@@ -216,7 +216,7 @@ def uneven_lines(
     """Yield the lines that do not add up in a statement about a minute with `stored` events."""
     due = said.acked + said.derived
     if due != stored:
-        yield f"it is about {due} events, and the log has {stored}"
+        yield f"it counts {due} events, but the log has {stored}"
     for name, counts in said.destinations.items():
         parts = (counts.delivered, counts.waiting, counts.dead, sum(counts.lost.values()))
         if sum(parts) != due:
@@ -224,19 +224,19 @@ def uneven_lines(
     for one in owed:
         was_there = one.since_ms + _KNOWN_MS < stated_at_ms
         if one.stream == said.stream and was_there and one.name not in said.destinations:
-            yield f"{one.name} was due, and has no line"
+            yield f"{one.name} was due, but has no line"
 
 
 def _unaccounted(recorded: WorldRecord, taken: Mapping[str, AbstractSet[str]]) -> Iterator[Finding]:
     for owed in recorded.owed:
         acked = recorded.acked.get((owed.tenant, owed.stream), frozenset())
-        # Events that are not even stored are reported already.
+        # Events that are not even stored are already reported.
         stored = acked & set(recorded.log.get(owed.stream, {}).values())
         wanted = {one for one in stored if owed.wants in {"", EventId.read(one).kind}}
         for place in (taken, recorded.waiting, recorded.dead, recorded.queued):
             wanted -= place.get(owed.id, frozenset())
         if wanted:
-            yield Finding("unaccounted", f"{owed.id} neither has nor gets {_some(wanted)}")
+            yield Finding("unaccounted", f"{owed.id} neither has nor will get {_some(wanted)}")
 
 
 def _strangers(recorded: WorldRecord) -> Iterator[Finding]:
@@ -251,9 +251,9 @@ def _strangers(recorded: WorldRecord) -> Iterator[Finding]:
         if (event.tenant, event.stream) != (arrival.tenant, stream):
             foreign[f"{arrival.tenant}'s {arrival.destination_id}"].add(arrival.event_id)
     for where, ids in foreign.items():
-        yield Finding("foreign", f"{where} was sent what is somebody else's: {_some(ids)}")
+        yield Finding("foreign", f"{where} was sent another's events: {_some(ids)}")
     for where, ids in unknown.items():
-        yield Finding("unsent", f"{where} was sent what nobody has posted: {_some(ids)}")
+        yield Finding("unsent", f"{where} was sent events that nobody posted: {_some(ids)}")
 
 
 def _false_receipts(
@@ -270,7 +270,7 @@ def _false_receipts(
     for destination_id, ids in lacking.items():
         yield Finding(
             "false receipt",
-            f"{destination_id} never had what a receipt calls delivered: {_some(ids)}",
+            f"{destination_id} never had these, which a receipt calls delivered: {_some(ids)}",
         )
 
 
@@ -283,26 +283,30 @@ def _unlabelled(recorded: WorldRecord) -> Iterator[Finding]:
     )
     repeated: dict[str, set[str]] = defaultdict(set)
     for (destination_id, event_id), count in plain.items():
-        # A sender that sends again what it got no answer to has it stored twice, unlabelled.
+        # A sender without an answer sends again, so the event is stored twice, unlabelled.
         if count > max(copies[event_id], 1):
             repeated[destination_id].add(event_id)
     for destination_id, ids in repeated.items():
-        yield Finding("unlabelled", f"{destination_id} had again without a label: {_some(ids)}")
+        yield Finding(
+            "unlabelled", f"{destination_id} had these again without a label: {_some(ids)}"
+        )
 
 
 def _deaths(recorded: WorldRecord) -> Iterator[Finding]:
     for death in recorded.deaths:
         if not death.reason:
-            yield Finding("death", f"{death.name} {death.how} and its log does not say why")
+            yield Finding("death", f"{death.name} {death.how}, and its log gives no reason")
         elif not death.is_excused:
-            yield Finding("death", f"{death.name} {death.how}, with nothing amiss: {death.reason}")
+            yield Finding(
+                "death", f"{death.name} {death.how}, though nothing was wrong: {death.reason}"
+            )
 
 
 def _memory(recorded: WorldRecord) -> Iterator[Finding]:
     for kind, peak_mb in recorded.peaks_mb.items():
         if peak_mb > recorded.bounds_mb[kind]:
             bound_mb = recorded.bounds_mb[kind]
-            yield Finding("memory", f"{kind} took {peak_mb} MB, {bound_mb} MB at most")
+            yield Finding("memory", f"{kind} took {peak_mb} MB; the limit is {bound_mb} MB")
 
 
 def _some(ids: Iterable[str]) -> str:

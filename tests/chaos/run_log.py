@@ -1,4 +1,4 @@
-"""Writes down what a chaos run did and when, so that a failing seed can be read and replayed."""
+"""Logs what a chaos run did and when, so that a failing seed can be understood and repeated."""
 
 import threading
 import time
@@ -23,4 +23,4 @@ class RunLog:
         line = f"{self.took_s:6.1f}  {what}"
         with self._lock, self._path.open("a") as file:
             file.write(line + "\n")
-            print(line, flush=True)  # noqa: T201 - whoever runs it wants to see how far it is
+            print(line, flush=True)  # noqa: T201 - people watch its progress

@@ -1,7 +1,7 @@
-"""Plays the senders of a chaos run: each posts to one stream, and keeps what it was answered.
+"""Plays the senders of a chaos run: each posts to one stream, and keeps its answers.
 
-An id is acknowledged when the answer says so and not otherwise. A batch without an answer is sent
-again half of the time, with the same ids, as a careful customer does.
+An id counts as acknowledged only when an answer says so. A batch without an answer is sent again
+half of the time, with the same ids, as a careful customer does.
 """
 
 import json
@@ -18,11 +18,11 @@ from shared.runtime.clock import now_ms
 # Statuses of an event that is certainly not stored, and of one that is not acknowledged.
 _REFUSED = {"retry", "rejected"}
 _NOT_TAKEN = {"unknown", *_REFUSED}
-# Answers that promise of all events that they are not stored.
+# Answers that promise that no event is stored.
 _NOTHING_STORED = {400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 431, 503}
 # A frozen gateway answers nothing; a customer does not wait forever.
 _TIMEOUT_S = 6.0
-# How long a refused sender rests, and one whose stream is not there.
+# How long a sender rests after a refusal, or while its stream does not exist.
 _REST_S = 0.5
 _LATE_MS = (60_000, 120_000, 180_000)
 
@@ -43,9 +43,9 @@ class Sender:
     statuses: dict[int, int] = field(default_factory=dict)
     # Once set, one request is not sent at all and counts as answered with 200.
     lies_once: bool = False
-    # How often each id was sent without the answer that it is not stored.
+    # How often each id was sent without an answer that it is not stored.
     maybe_stored: Counter[str] = field(default_factory=Counter)
-    # Once set, events say that they happened then, until one is acknowledged.
+    # Once set, events carry this time, until one is acknowledged.
     _happened_ms: int | None = None
     _had_late: threading.Event = field(default_factory=threading.Event)
     _number: int = 0
@@ -62,7 +62,7 @@ class Sender:
         self._may_send.set()
 
     def pause(self) -> None:
-        """Returns when no request is under way any more."""
+        """Stop sending; return when no request is under way."""
         self._may_send.clear()
         assert self._turn.acquire(timeout=5 * _TIMEOUT_S), (
             f"{self.stream}: the sender does not rest"
@@ -70,7 +70,7 @@ class Sender:
         self._turn.release()
 
     def had_late(self, happened_ms: int) -> bool:
-        """Whether an event that happened then was acknowledged in good time."""
+        """Send an event of that time; return whether it was acknowledged soon enough."""
         self._had_late.clear()
         self._happened_ms = happened_ms
         return self._had_late.wait(5 * _TIMEOUT_S)
@@ -91,7 +91,7 @@ class Sender:
 
     def _send(self, client: httpx.Client) -> None:
         ids = [self._next_id() for _ in range(self.batch)]
-        # Now and then an event comes long after it happened.
+        # Sometimes an event is sent long after it happened.
         back_ms = self.dice.choice(_LATE_MS) if self.dice.random() < 0.03 else 0
         happened_ms = asked_ms = self._happened_ms
         if back_ms and happened_ms is None:
@@ -105,11 +105,11 @@ class Sender:
 
     def _next_id(self) -> str:
         self._number += 1
-        # The same tenant may make the stream again; another tenant's ids are others anyway.
+        # The same tenant may recreate the stream; another tenant's ids differ anyway.
         return f"{self.tenant}.{self.stream}.{self.dice.choice('ab')}.{self._number}"
 
     def _post(self, client: httpx.Client, ids: list[str], happened_ms: int | None) -> bool:
-        """Whether there was an answer that settles what became of all of them."""
+        """Return whether an answer settled the fate of all of these ids."""
         if self.lies_once:
             self.lies_once = False
             self.sent.update(ids)
@@ -145,25 +145,25 @@ class Sender:
 
 
 def not_stored(response: httpx.Response, ids: list[str]) -> set[str]:
-    """The ids of which an answer promises that they are not stored."""
+    """Return the ids that an answer promises not to have stored."""
     if response.status_code in _NOTHING_STORED:
         return set(ids)
     return {one["id"] for one in _results(response) or () if one["status"] in _REFUSED} & set(ids)
 
 
 def acknowledged(response: httpx.Response, ids: list[str]) -> set[str]:
-    """The ids that an answer promises to keep."""
+    """Return the ids that an answer promises to keep."""
     results = _results(response)
     if results is None:
         return set(ids) if response.status_code in {200, 204} else set()
     if response.status_code not in {200, 207, 504}:
         return set()
-    # Ids that are not listed are stored, also beside ids of unknown outcome (504).
+    # Ids that are not listed are stored, even beside ids of unknown outcome (504).
     return set(ids) - {entry["id"] for entry in results if entry["status"] in _NOT_TAKEN}
 
 
 def _results(response: httpx.Response) -> list[dict[str, str]] | None:
-    """The results of single events in an answer; None if it lists none."""
+    """Return the results of single events in an answer, or None if it lists none."""
     try:
         said = response.json() if response.content else {}
     except ValueError:

@@ -1,4 +1,4 @@
-"""A short chaos run is as promised, and each fault that is put into one by hand is found."""
+"""A short chaos run finds nothing, and each fault that is put into one by hand is found."""
 
 from pathlib import Path
 from typing import get_args
@@ -12,8 +12,8 @@ from tests.chaos.run_log import RunLog
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 
-# It has one broker, a stream that is made again, a destination that refuses some events slowly, and
-# one that is removed while it is owed something.
+# This seed has one broker, a recreated stream, a destination that refuses some events slowly, and
+# one that is removed while events are due to it.
 SEED = 4
 
 

@@ -1,4 +1,4 @@
-"""Runs the whole of Hifi for a chaos run, and notes how processes died and what they weighed."""
+"""Runs all of Hifi for a chaos run, and notes deaths of processes and their memory."""
 
 import json
 import os
@@ -32,16 +32,16 @@ from tests.support.pipelines.installed_functions import install
 
 # The 30 s tier lasts 0.06 s, the last one a minute, the deadline of 72 h nine minutes.
 TIME_SCALE = 0.002
-# Room for what a run keeps there, and little enough to be filled in a moment.
+# Room for a run's data there, and little enough to be filled in a moment.
 _DISKS_MB = {"retrier": 192}
 _WEIGH_EVERY = 7
 _PATIENCE_S = 180.0
-# Resident at the most, by kind of process. Java: a heap of 512 MB and as much again for classes,
-# threads and buffers (seen: 320 and 570); Python: libraries, and what is in flight (seen: 125).
+# Maximum resident memory by kind of process. Java: a heap of 512 MB and as much again for classes,
+# threads and buffers (seen: 320 and 570); Python: libraries, and data in flight (seen: 125).
 BOUNDS_MB = {"Kafka": 800, "Spark's Java": 1_000, "Python": 300}
-# How a process of ours says why it cannot go on.
+# The form in which a process of Hifi says why it cannot continue.
 _SENTENCE = re.compile(r"hifi(?:[ -][a-z]+)?: .+")
-# What the gateway's supervisor says of a worker; one that is killed ends with -9.
+# The supervisor's line about a gateway worker; one that is killed ends with -9.
 _WORKER_ENDED = re.compile(r"(gateway worker \d+) ended \((-?\d+)\)")
 _KILLED = "-9"
 # A missing broker or disk may cause deaths for this long after its return.
@@ -50,14 +50,14 @@ _EXCUSED_S = 60.0
 
 @dataclass(kw_only=True)
 class World(Keeper):
-    """The stack, and what else a run may look at or change."""
+    """The stack, and everything else that a run may look at or change."""
 
     clock: Path
     # Whether a disk can be filled on this machine: it takes a file system of its own.
     has_disks: bool
     deaths: list[Death] = field(default_factory=list)
     peaks_mb: dict[str, int] = field(default_factory=dict)
-    # Until when Kafka or a disk is a reason to end (monotonic).
+    # Until when the absence of Kafka or a disk excuses an end (monotonic).
     _excused_until_s: float = 0.0
 
     @property
@@ -66,7 +66,7 @@ class World(Keeper):
 
     @property
     def links(self) -> Links | None:
-        """The links between brokers, if they can be cut here."""
+        """Return the links between brokers, if they can be cut here."""
         cluster = self.stack.cluster
         return cluster.links if isinstance(cluster, LinkedCluster) else None
 
@@ -84,10 +84,10 @@ class World(Keeper):
         self._excused_until_s = max(self._excused_until_s, until_s)
 
     def wait_until_well(self) -> None:
-        """Wait until all processes run and say so, after any fault."""
+        """Wait until all processes run and report that they are well, after any fault."""
         wait_until(
             lambda: not self.unwell(),
-            what=lambda: f"all is well again; not so: {', '.join(self.unwell())}",
+            what=lambda: f"all processes are well; unwell: {', '.join(self.unwell())}",
             timeout_s=_PATIENCE_S,
             look_s=0.5,
         )
@@ -97,7 +97,7 @@ class World(Keeper):
             file.write(struct.pack("<q", round(seconds * 1e9)))
 
     def all_deaths(self) -> list[Death]:
-        """The deaths of processes, and those of the gateway's workers."""
+        """Return the deaths of processes, including those of the gateway's workers."""
         said = (self.folder / "logs" / "gateway.log").read_text()
         workers = [
             Death(name, f"ended with exit code {code}", "", is_excused=False)
@@ -154,7 +154,7 @@ def _peak_mb(pid: int) -> int:
 
 @contextmanager
 def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
-    """All of Hifi in a folder of its own, asking for keys; the retrier has a disk of its own."""
+    """Run all of Hifi in a folder of its own, with keys required, and a disk for the retrier."""
     cache = default_cache()
     for jars in ("broker", "spark"):
         ensure_jars(jars, cache=cache)
@@ -196,7 +196,7 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
 
 
 def _settings(folder: Path, cache: Path, brokers: Brokers) -> StackSettings:
-    """The settings of tests, with free ports for every broker and for each worker's metrics."""
+    """Return the settings of tests, with free ports for each broker and each worker's metrics."""
     while True:
         drawn = replace(stack_settings(folder, cache), brokers=brokers, time_scale=TIME_SCALE)
         ports = [port for _, port in drawn.ports()]
@@ -206,11 +206,11 @@ def _settings(folder: Path, cache: Path, brokers: Brokers) -> StackSettings:
 
 
 def _mounted(folder: Path, size_mb: int, held: ExitStack) -> bool:
-    """Give a folder a file system of its own, if this machine lets us."""
+    """Give a folder a file system of its own, if this machine allows it."""
     folder.mkdir(exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         return False
-    # Lazily: a log that is still open must not keep it.
+    # Lazily: a log that is still open must not keep it mounted.
     held.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
     return True

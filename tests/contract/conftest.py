@@ -1,4 +1,4 @@
-"""Says of a fake where it falls short of the real thing."""
+"""Lets a suite mark where a fake falls short of the real thing."""
 
 from collections.abc import Callable
 

@@ -28,7 +28,7 @@ def test_each_change_is_told_with_who_has_made_it_and_numbered_by_tenant(opened:
         await store(ground, stream.config_key, stream.to_json(), by=by)
         await store(ground, theirs.config_key, theirs.to_json(), by=Author(other))
         await store(ground, grown.config_key, grown.to_json(), by=by)
-        # Nothing was changed.
+        # This store changes nothing.
         await store(ground, grown.config_key, grown.to_json(), by=by)
         await store(ground, grown.config_key, None, by=by)
         await ground.store.tell(Deed(tenant, "stream", stream.name, "redriven", {"n": 3}), by=by)
@@ -81,7 +81,7 @@ def test_changes_are_paged_and_of_a_time_and_an_object(opened: Opened) -> None:
 
 @pytest.mark.integration
 def test_one_who_changes_a_lot_lets_others_in_between(kafka: Any) -> None:
-    """A tenant with few changes does not wait for another tenant's crowd of changes."""
+    """A tenant with few changes does not wait for another tenant's many changes."""
 
     async def run() -> None:
         servers = kafka.bootstrap_servers

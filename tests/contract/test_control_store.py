@@ -28,7 +28,7 @@ from shared.runtime.kafka.reader import KafkaReader
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.gateway.control_fixtures import SOMEBODY, Ground, Opened, a_stream, on, store
 
-# A change is promised to be live within 2 s; the rest is for a busy machine.
+# A change is promised to take effect within 2 s; the rest is for a busy machine.
 LIVE_S = 20.0
 
 
@@ -170,7 +170,7 @@ def test_a_removed_stream_is_held_as_long_as_kafka_may_keep_its_events(opened: O
         gone = RemovedStream(stream.name, stream.tenant, 1, 17)
         await store(ground, gone.config_key, gone.to_json())
         await seen(ground, stream.name, None)
-        # Kafka's segments cover a week, unless somebody sets it otherwise.
+        # Kafka's segments cover a week by default.
         held_ms = await ground.store.held_ms(stream.name)
         assert held_ms is not None
         assert held_ms > (4 + 30) * DAY_MS
@@ -189,7 +189,7 @@ def test_what_was_removed_long_ago_is_forgotten_with_the_next_change(opened: Ope
         for gone in (old, new):
             await store(ground, gone.config_key, gone.to_json())
             assert gone.id in ground.config.configuration.removed_destinations
-        # A recreated destination is not lost to its earlier removal.
+        # The earlier removal does not affect a recreated destination.
         await store(ground, again.config_key, again.to_json())
         assert ground.config.configuration.destinations[again.id] == again
         await store(ground, old.config_key, old.to_json())
@@ -221,7 +221,7 @@ def test_what_is_judged_of_pipelines_is_heard(opened: Opened) -> None:
 
     async def test(ground: Ground) -> None:
         await ground.tell(name, running)
-        # An existing state is there without a wait.
+        # An existing state is returned without a wait.
         assert (await ground.store.pipeline_states())[name] == running
         for state in (refused, None):
             await ground.tell(name, state)

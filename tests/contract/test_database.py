@@ -1,4 +1,4 @@
-"""Events become rows exactly once, bad ones aside: in an SQLite file, and in a real Postgres."""
+"""Events become rows exactly once, except bad ones: in an SQLite file, and in a real Postgres."""
 
 import json
 import sqlite3
@@ -163,7 +163,7 @@ def test_one_bad_row_in_ten_thousand_is_refused_and_the_others_are_written(groun
     events = [sale(nth, price=1_000 if nth == bad else 1) for nth in range(10_000)]
     came = ground.sync(events)
     assert list(came.refused) == [bad]
-    assert "check" in came.refused[bad].lower(), "the server's own words"
+    assert "check" in came.refused[bad].lower(), "the reason lacks the server's own words"
     assert came.written == 9_999
     assert ground.rows("SELECT count(*) FROM sales WHERE price = 1") == [(9_999,)]
     assert ground.position() == 10_000
@@ -180,7 +180,7 @@ def test_what_was_refused_is_told_until_somebody_has_heard_of_it(ground: Ground)
     ]
     first = ground.sync(events)
     assert sorted(first.refused) == [1, 2, 3]
-    # Kafka stored no position, so the same events come again.
+    # Kafka stored no position, so the same events arrive again.
     again = ground.sync(events)
     assert (again.written, again.skipped, again.refused) == (0, 5, first.refused)
     more = ground.sync([*events, sale(5), sale(6, price=9_999)])
@@ -204,7 +204,7 @@ def test_a_task_that_was_overtaken_writes_nothing(ground: Ground) -> None:
     with closing(ground.open(SALES)) as slow, closing(ground.open(SALES)) as quick:
         old = TablePosition(slow, SALES.key, PLACE, 0, 2)
         synced(TablePosition(quick, SALES.key, PLACE, 0, 1), [sale(0, price=2)])
-        with pytest.raises(PositionMovedError, match="another task has gone on"):
+        with pytest.raises(PositionMovedError, match="another task has moved it"):
             synced(old, [sale(0, price=1), sale(1, price=1)])
     assert ground.rows("SELECT id, price FROM sales") == [("s-0", 2)]
     assert ground.position() == 1

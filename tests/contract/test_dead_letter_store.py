@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ground:
-    """A store with the dead letters of one stream, and a way to lay down more."""
+    """A store with the dead letters of one stream, and a way to add more."""
 
     store: DeadLetterStore
     stream: str
@@ -88,7 +88,7 @@ def fake_ground(stream: str) -> Ground:
 
 
 def a_row(stream: str, number: int, reason: str, *, value: bytes = b"{}") -> RecordOut:
-    """The row that delivery writes of an event that it gave up."""
+    """Return the row that delivery writes for an event that it gives up."""
     envelope = Envelope(
         origin=Origin(stream_topic(stream), 0, number),
         value=value,
@@ -132,7 +132,7 @@ def test_what_is_sent_again_is_what_was_counted_and_goes_once(ground: Ground) ->
     again = ground.redrive(ground.all)
     assert (again.count, again.already) == (0, 3)
     page, marked = run(ground.store.page(ground.all, after=None, count_max=2))
-    assert marked == {letter.place for letter in page.letters}, "those of the page, and no more"
+    assert marked == {letter.place for letter in page.letters}, "the page's letters, and no more"
 
 
 def test_a_page_of_large_events_ends_before_its_bytes_are_too_many(ground: Ground) -> None:

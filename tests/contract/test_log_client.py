@@ -30,7 +30,7 @@ class Ground:
     topic: str
     write: Callable[[Sequence[bytes]], Awaitable[None]]
     forget: Callable[[int], Awaitable[None]]
-    # Gives it a third Kafka partition.
+    # Adds a third Kafka partition.
     grow: Callable[[], Awaitable[None]]
 
     @property
@@ -106,7 +106,7 @@ async def kafka_ground(servers: str) -> AsyncIterator[Ground]:
         await log.follow([topic])
         ground = Ground(log, topic, write, forget, grow)
         async with asyncio.timeout(PATIENCE_S):
-            # A topic has leaders a moment after it was made.
+            # A topic has leaders a moment after its creation.
             while len(await log.ends([ground.first, ground.second])) < 2:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.05)
         yield ground
@@ -138,7 +138,7 @@ def test_what_is_asked_again_and_again_is_answered_anew(opened: Opened) -> None:
             await ground.write([b"0", b"1"])
             assert await log.ends(places) == {ground.first: 2, ground.second: 0}
             before = log.told_count
-            assert log.told_count == before, "nobody has told anything"
+            assert log.told_count == before, "nothing was reported"
             await ground.grow()
             async with asyncio.timeout(PATIENCE_S):
                 while len(log.partitions(ground.topic)) < 3:
@@ -267,7 +267,7 @@ def test_what_a_transaction_took_back_is_left_out_and_passed(kafka: Cluster) -> 
                 await producer.begin_transaction()
                 await producer.send_and_wait(ground.topic, b"kept", partition=0)
                 await producer.commit_transaction()
-            # Two records, and what ended each transaction.
+            # Two records, and the marker of each transaction.
             async with asyncio.timeout(PATIENCE_S):
                 while (await ground.log.ends([ground.first]))[ground.first] < 4:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
@@ -275,7 +275,7 @@ def test_what_a_transaction_took_back_is_left_out_and_passed(kafka: Cluster) -> 
             while at < 4:
                 answer = await ground.fetch(ground.first, at)
                 assert answer.error is None
-                assert answer.reached > at, "it would ask for the same for ever"
+                assert answer.reached > at, "otherwise it would repeat the same request forever"
                 seen += [each.value for each in answer.records]
                 at = answer.reached
             assert seen == [b"kept"]

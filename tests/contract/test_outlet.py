@@ -21,7 +21,7 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Ground:
-    """An outlet, a topic of one Kafka partition, and a look at what is in there."""
+    """An outlet, a topic of one Kafka partition, and a way to read the topic."""
 
     outlet: Outlet
     topic: str

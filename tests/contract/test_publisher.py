@@ -25,7 +25,7 @@ Rows = dict[tuple[int, int], Event]
 
 @dataclass(frozen=True)
 class Ground:
-    """A publisher on an empty topic, and a look at what the topic holds in the end."""
+    """A publisher on an empty topic, and a way to read the topic at the end."""
 
     publisher: Publisher
     topic: str
@@ -109,7 +109,7 @@ def positions(reports: Sequence[Report]) -> list[int]:
 
 
 def where(reports: Sequence[Report]) -> dict[int, tuple[int, int]]:
-    """The reported place of each position."""
+    """Return the reported place of each position."""
     found: dict[int, tuple[int, int]] = {}
     for report in reports:
         assert report.fate is Fate.STORED
@@ -238,7 +238,7 @@ def test_a_topic_that_is_deleted_under_way_costs_another_topic_nothing(opened: O
 
 def test_a_caller_that_is_cancelled_does_not_take_its_events_back(opened: Opened) -> None:
     async def test(ground: Ground) -> None:
-        # The first publish learns the topic, so the second is laid into a batch at once.
+        # The first publish learns the topic, so the second is put into a batch at once.
         await ground.publisher.publish(ground.topic, [])
         await ground.publisher.publish(ground.topic, events(1))
         leaving = asyncio.create_task(ground.publisher.publish(ground.topic, events(2)))
@@ -278,7 +278,7 @@ async def delete_topic(servers: str, topic: str) -> None:
 
 
 async def read_topic(servers: str, topic: str) -> Rows:
-    """Everything in a topic, from its start to its end."""
+    """Read everything in a topic, from its start to its end."""
     return {
         (r.partition, r.offset): Event.of(
             id=dict(r.headers)["event-id"].decode(),

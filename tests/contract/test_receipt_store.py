@@ -38,7 +38,7 @@ class Ground:
     topic: str
     acknowledge: Callable[[AckedRow], None]
     tell: Callable[[Receipt], None]
-    # A pipeline writes an event of this id, made of the one at a place.
+    # Writes a pipeline's event with this id, made from the one at a place.
     derive: Callable[[str, str, Origin], None]
     restore: Callable[[RestoredEvents], None]
 
@@ -83,7 +83,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def a_derived(stream: str, pipeline: str, event_id: str, of: Origin) -> RecordOut:
-    """As pipelines write it."""
+    """Return a record as pipelines write it."""
     told = event_headers(event_id=event_id, event_time_ms=now_ms(), accepted_at_ms=now_ms())
     place = f"{of.topic}:{of.partition}:{of.offset}".encode()
     return RecordOut(
@@ -95,7 +95,7 @@ def a_derived(stream: str, pipeline: str, event_id: str, of: Origin) -> RecordOu
 
 
 def a_row(topic: str, request_id: str, *ids: str) -> AckedRow:
-    """The row that the gateway notes of a request whose events stand from offset 10 on."""
+    """Return the gateway's row for a request whose events begin at offset 10."""
     stored = AckedSlice(10, ((len(ids), 0),), now_ms(), request_id, len(ids))
     return AckedRow(topic, 2, (stored,), ids)
 

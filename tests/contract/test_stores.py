@@ -73,7 +73,7 @@ def test_a_bucket_that_is_not_there_is_told(object_server: ObjectServer) -> None
     wrong = replace(object_server.store(), url="s3://no-such/a")
     with pytest.raises(StoreAwayError, match="NoSuchBucket: ") as told:
         object_server.bucket(wrong).folders("a")
-    assert object_server.endpoint not in str(told.value), "where it is, is not for everybody"
+    assert object_server.endpoint not in str(told.value), "the server's address is a secret"
 
 
 def test_nobody_at_the_address_is_told(object_server: ObjectServer) -> None:
@@ -95,7 +95,7 @@ def test_a_bucket_that_takes_nothing_is_told_and_goes_on_by_itself(
             bucket.put_new("a", b"1")
         assert SECRET_KEY not in str(told.value)
         faulty.manner = "well"
-        assert bucket.get("a") is None, "nothing of it is there"
+        assert bucket.get("a") is None, "no part of the object is stored"
         assert bucket.put_new("a", b"2")
         assert not bucket.put_new("before", b"2")
 

@@ -32,14 +32,14 @@ class FollowerView:
 
     async def has(self, count: int) -> list[bytes]:
         async with asyncio.timeout(30):
-            while len(self.records) < count:  # noqa: ASYNC110 - nobody tells
+            while len(self.records) < count:  # noqa: ASYNC110 - it sets no event
                 await asyncio.sleep(0.005)
         return [record.value for record in self.records]
 
 
 @dataclass(frozen=True)
 class Ground:
-    """A topic, with a way to write it and one to follow it."""
+    """A topic, with ways to write and to follow it."""
 
     write: Callable[[Sequence[bytes]], Awaitable[None]]
     follow: Callable[[FollowerView], AbstractAsyncContextManager[None]]
@@ -117,7 +117,7 @@ def test_all_are_shown_what_was_there_and_what_comes_in_one_order(opened: Opened
                 assert await early.has(8) == await late.has(8)
         times_ms = [record.timestamp_ms for record in early.records]
         assert times_ms == sorted(times_ms)
-        assert times_ms[0] >= begun_ms - 1_000, "of the broker's clock, which is ours here"
+        assert times_ms[0] >= begun_ms - 1_000, "the broker's clock is ours here"
         assert {record.key for record in early.records} == {b"k"}
         assert [record.origin.offset for record in early.records] == [*range(8)]
 

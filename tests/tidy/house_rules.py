@@ -1,6 +1,6 @@
-"""Checks whether a source file keeps the rules of the house; each finding is file:line and rule.
+"""Checks a source file against the rules of the house; each finding is file:line and rule.
 
-Every rule is a function of a file's path and text, so that it can be shown to bite.
+Every rule is a function of a file's path and text, so that a test can show that it bites.
 """
 
 import ast
@@ -41,7 +41,7 @@ OWN = frozenset({"shared", "gateway", "delivery", "pipelines", "observe", "conso
 
 # The libraries of the core: JSON for records read by the million, and settings (ADR 0037).
 DATA_LIBRARIES = frozenset({"msgspec", "pydantic"})
-# What would make the core depend on the moment or the machine.
+# Names that would make the core depend on the moment or the machine.
 IMPURE = frozenset(
     {
         "asyncio",
@@ -70,15 +70,15 @@ METRIC_LIKE = re.compile(r"\bhifi_")
 TOPIC_LIKE = re.compile(
     r"\bhifi\.(stream|retry|dead|receipts|acked|minutes|statements|audit|lane|config|state)\b"
 )
-# A word to a tool at the end of a line; ruff does not count it either.
+# A pragma for a tool at the end of a line; ruff does not count it either.
 PRAGMA = re.compile(r"\s*# (noqa|type: ignore|pragma)\b.*$")
 CLOCK_OF_LOOPS = re.compile(r"""setattr\((time, |["']time\.)["']?monotonic\b""")
-# Homes and work folders of somebody's machine.
+# Home and work folders of a developer's machine.
 MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:root|work|home/\w+)/")
 
 
 def findings(path: str, text: str) -> Iterator[str]:
-    """The rules that a Python file of ours breaks."""
+    """Return the rules that a Python file of ours breaks."""
     yield from name_is_a_concept(path)
     yield from starts_with_a_sentence(path, text)
     yield from is_short_enough(path, text)
@@ -144,11 +144,11 @@ def leaves_the_clock_of_loops(path: str, text: str) -> Iterator[str]:
 
 
 def is_pure(path: str, text: str) -> Iterator[str]:
-    """The core: the standard library, msgspec and pydantic; nothing that touches the world."""
+    """Check that the core uses the standard library, msgspec and pydantic only, and is pure."""
     tree = parsed(text)
     for line, module in imports(tree):
         top = module.partition(".")[0]
-        # Whether what it imports of ours is pure as well, the import contract says.
+        # The import contract checks whether our own imported modules are pure, too.
         if top in OWN and not module.startswith("shared.runtime"):
             continue
         if top not in sys.stdlib_module_names | DATA_LIBRARIES:
@@ -200,7 +200,7 @@ def names_no_machine(path: str, text: str) -> Iterator[str]:
 
 
 def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and full name of each module that is imported, also within functions."""
+    """Yield line and full name of each imported module, even within functions."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
@@ -215,7 +215,7 @@ def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and text of each string and bytes literal, f-strings too, but no docstring."""
+    """Yield line and text of each string and bytes literal, with f-strings and no docstring."""
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -235,7 +235,7 @@ def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def is_no_noun(class_name: str) -> bool:
-    """Whether a class is called by a participle or an adverb alone, as in `Told` or `Beside`."""
+    """Return whether a class name is a participle or an adverb alone, like `Told` or `Beside`."""
     word = class_name.lstrip("_")
     is_one_word = word[:1].isupper() and word[1:].islower()
     return is_one_word and (word.endswith("ed") or word in NO_NOUNS) and word not in NOUNS_IN_ED
@@ -247,7 +247,7 @@ def classes(text: str) -> list[str]:
 
 
 def names_another_page(path: str, text: str) -> Iterator[str]:
-    """The file of a page has the name of the function that makes it, and of its address."""
+    """Check that a page's file, its function and its address have the same name."""
     name = path.rpartition("/")[2].removesuffix(".py")
     if not re.search(rf"^(async )?def {name}\(", text, re.MULTILINE):
         yield f"it has no function {name}"
@@ -257,7 +257,7 @@ def names_another_page(path: str, text: str) -> Iterator[str]:
 
 
 def names_used(text: str) -> frozenset[str]:
-    """Every name and attribute that a file mentions, except in its imports."""
+    """Return every name and attribute that a file mentions, except in its imports."""
     return frozenset(
         node.id if isinstance(node, ast.Name) else node.attr
         for node in ast.walk(parsed(text))

@@ -19,7 +19,7 @@ _TABLE_RULE = re.compile(r"^[\s|:-]+$")
 
 
 class Sentence(NamedTuple):
-    """One sentence of ours, and where it stands."""
+    """A sentence of ours, and its place."""
 
     line: int
     # "docs", "docstrings", "comments" or "strings".
@@ -28,7 +28,7 @@ class Sentence(NamedTuple):
 
 
 def sentences(path: str, text: str) -> Iterator[Sentence]:
-    """Everything in a file that a person reads as English."""
+    """Yield everything in a file that a person reads as English."""
     if path.endswith(".md"):
         yield from _of_document(text)
     elif path.endswith(".py"):
@@ -40,7 +40,7 @@ def sentences(path: str, text: str) -> Iterator[Sentence]:
 
 
 def split(text: str) -> list[str]:
-    """The sentences of a paragraph, without marks of Markdown; code is a name."""
+    """Split a paragraph into sentences, without marks of Markdown; code counts as a name."""
     plain = _MARKUP.sub("", _CODE.sub("Code", text.replace("\n", " ")))
     return [part for part in map(str.strip, _SENTENCE_END.split(plain)) if part]
 
@@ -55,7 +55,7 @@ def _of_document(text: str) -> Iterator[Sentence]:
         elif is_code or line.startswith("    ") or _TABLE_RULE.match(line):
             lines.append((number, ""))
         elif line.lstrip().startswith("|"):
-            # Each cell speaks for itself.
+            # Each cell is a text of its own.
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
             lines += [(number, part) for cell in cells if cell for part in (cell, "")]
         elif _LIST_ITEM.match(line) or line.startswith("#"):
@@ -104,7 +104,7 @@ def _of_python(text: str) -> Iterator[Sentence]:
 
 
 def _of_comments(text: str, *marks: str) -> Iterator[Sentence]:
-    """Lines of comments that follow each other are one paragraph."""
+    """Yield comments; consecutive lines are one paragraph."""
     begins, run = 0, list[str]()
     for number, line in enumerate([*text.splitlines(), ""], 1):
         mark, _, words = line.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""Finds the files and names that a document points to, and says which of them are not there.
+"""Finds the files and names that a document points to, and reports those that do not exist.
 
 A path begins at the root, or in the folder of the path before it: in the same paragraph, item or
 row, or in the head of the table. A bare name may also be the only file of that name.
@@ -14,7 +14,7 @@ _SUFFIXES = "py|md|toml|lock|json|yaml|js|go|patch|svg"
 _FILE = re.compile(rf"(?:[\w.-]+/)*[\w.-]+\.(?:{_SUFFIXES})")
 _FOLDER = re.compile(r"(?:[\w.-]+/)+[\w.-]*")
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
-# A name of ours even outside of parentheses: it has an underscore, a capital within it, or a dot.
+# Such words are our names even without parentheses: an underscore, an inner capital, or a dot.
 _TELLING = re.compile(r"\w+_\w+|_\w+|[A-Z]+[a-z]+[A-Z]\w*|\w+\.\w[\w.]*")
 _TOKEN = re.compile(r"`(?P<code>[^`\n]+)`(?P<after>\*{0,2}(?:: | files)?)|(?P<mark>[()])")
 _FENCE = re.compile(r"^[ ]*```.*?^[ ]*```[ ]*$", re.MULTILINE | re.DOTALL)
@@ -25,13 +25,13 @@ _TOPICS = "shared/event/topics.py"
 
 @dataclass
 class Reading:
-    """A reader's place in a paragraph: where files are looked for, and the last one named."""
+    """A reader's place in a paragraph: the folders to search, and the last file named."""
 
     # The folders that the head of the table names, and that of the last path from the root.
     of_head: list[str]
     folder: str = "."
     file: str = ""
-    # The word after a file and a colon is a name in it.
+    # The word after a file and a colon is a name in that file.
     is_name_next: bool = False
 
 
@@ -43,13 +43,13 @@ class Signposts:
         self._folders = {str(at) for path in files for at in PurePosixPath(path).parents}
 
     def wrong_in(self, document: str) -> Iterator[str]:
-        """Each path or name that leads nowhere, or to several files, with its line."""
+        """Yield each path or name that leads nowhere, or to several files, with its line."""
         for line, head, words in _units(document):
             for wrong in self._wrong_in_unit(head, words):
                 yield f"{line}: {wrong}"
 
     def wrong_paths_in(self, document: str) -> Iterator[str]:
-        """Each path from the root, and each Python file, that is nowhere; it may be in any room."""
+        """Yield each path from the root, and each Python file, that does not exist in any room."""
         for line, _, words in _units(document):
             for code in re.findall(r"`([^`\n]+)`", words):
                 is_ours = self._is_from_root(code) or code.endswith(".py")
@@ -117,10 +117,10 @@ class Signposts:
         return bool(slash) and first in self._folders and first != "."
 
     def _place(self, code: str, folders: list[str]) -> str:
-        """The path from the root; empty if there is none."""
+        """Return the path from the root, or an empty text if there is none."""
         path = code.rstrip("/")
         if PurePosixPath(path).stem.isupper() and not self._is_there(path):
-            # NAME stands for any.
+            # NAME stands for any file.
             path = str(PurePosixPath(path).parent)
         places = [path, *(f"{folder}/{path}" for folder in folders)]
         return next(filter(self._is_there, places), "")
@@ -140,7 +140,7 @@ class Signposts:
 
 
 def _units(document: str) -> Iterator[tuple[int, str, str]]:
-    """Paragraphs, items and rows, each with its line and the head of its table."""
+    """Yield paragraphs, items and rows, each with its line and the head of its table."""
     document = _FENCE.sub(lambda block: "\n" * block.group().count("\n"), document)
     begins, head, words = 1, "", list[str]()
     for number, line in enumerate([*document.splitlines(), ""], 1):

@@ -17,7 +17,7 @@ parsed = cache(ast.parse)
 
 
 def tracked() -> Iterator[tuple[str, str]]:
-    """Path and text of each text file, new ones too."""
+    """Yield path and text of each text file, including new ones."""
     listed = subprocess.run(
         [program("git"), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -26,7 +26,7 @@ def tracked() -> Iterator[tuple[str, str]]:
         timeout=60,
     )
     for path in sorted(set(listed.stdout.decode().split("\0"))):
-        # A file may be listed and already deleted; a picture is no text.
+        # A file may be listed and already deleted; a picture is not text.
         if path and (ROOT / path).is_file():
             try:
                 yield path, (ROOT / path).read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def product_files() -> dict[str, str]:
 
 
 def core_files() -> dict[str, str]:
-    """The files that the contract `pure-core` lists, with all files of listed folders."""
+    """Return the files that the contract `pure-core` lists, with all files of listed folders."""
     listed = tuple(module.replace(".", "/") for module in pure_modules())
     within = tuple(f"{room}/" for room in listed)
     return {

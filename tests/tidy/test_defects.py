@@ -1,4 +1,4 @@
-"""Each patch that puts a mended defect back still applies, and names the test that finds it."""
+"""Each patch that restores a fixed defect still applies, and names the test that finds it."""
 
 from pathlib import Path
 

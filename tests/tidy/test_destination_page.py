@@ -1,4 +1,4 @@
-"""The page about destinations names every setting of one, with the model's default and bounds."""
+"""The page about destinations lists every setting with the model's default and bounds."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -21,7 +21,7 @@ def documents() -> dict[str, str]:
 
 
 def answers() -> list[tuple[str, str, str]]:
-    """The rows of "Where is ...?": question, file, what to look for in it."""
+    """Return the rows of "Where is ...?": question, file, text to look for in it."""
     section = (sources.ROOT / "CONTRIBUTING.md").read_text().split("## Where is ...?")[1]
     return re.findall(
         r"^\| (.+\?) \| `(.+)` \| `(.+)` \|$", section.split("\n## ")[0], re.MULTILINE
@@ -50,7 +50,7 @@ def test_every_path_in_a_document_is_there() -> None:
     wrong = [
         f"{path}:{line}"
         for path, text in documents().items()
-        # It tells of files that are gone.
+        # The changelog mentions files that are gone.
         if path != "CHANGELOG.md"
         for line in signposts.wrong_paths_in(text)
     ]
@@ -123,7 +123,7 @@ def test_every_link_leads_to_a_file_and_a_heading() -> None:
 
 def test_decisions_are_in_order_and_each_has_its_row() -> None:
     rows = re.findall(r"^\| (?:\*\*)?\[?(\d{4})", (ADR / "README.md").read_text(), re.MULTILINE)
-    # Those that are written at the same time get their numbers beforehand.
+    # Pages that are written at the same time get their numbers beforehand.
     assert rows == sorted(set(rows))
     index = (ADR / "README.md").read_text()
     assert [page.name for page in _decisions() if f"]({page.name})" not in index] == []
@@ -166,7 +166,7 @@ def _leads_somewhere(path: str, target: str) -> bool:
 
 
 def _anchor(line: str) -> str:
-    """The name of a heading in a link."""
+    """Return the name of a heading in a link."""
     if not line.startswith("#"):
         return ""
     words = re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower())

@@ -23,7 +23,7 @@ ENVIRONMENT_READERS = {
     "deploy/cli/scale/fresh.py": "as up.py",
     "deploy/cli/control/pipeline_files.py": "a document may name the variable of a password",
 }
-# Names that begin like a metric and are none.
+# Names that begin like a metric but are none.
 NO_METRICS = {"hifi_positions": "the table of a database that holds positions"}
 EXTRAS = {
     "runtime",
@@ -81,7 +81,7 @@ def test_a_module_that_calls_itself_pure_is() -> None:
         finding
         for path, text in claims.items()
         for finding in house_rules.is_pure(path, text)
-        # Plain values of the runtime, and Arrow's batches, are no clock and no socket.
+        # Plain values of the runtime, and Arrow's batches, involve neither clock nor socket.
         if not re.search(r"not (shared\.runtime\.|pyarrow)", finding)
     )
 
@@ -193,7 +193,7 @@ def test_load_tests_import_only_shared() -> None:
 
 def test_a_client_imports_nothing_of_ours_and_nobody_elses() -> None:
     allowed = frozenset(sys.stdlib_module_names) | {"hifi_client"}
-    # An extra: it does without where that is not installed.
+    # An extra: this module works without it where it is not installed.
     extras = {"clients/python/hifi_client/sending/json_writer.py": "msgspec"}
     assert_none(
         f"{path}:{line}: a client needs the standard library alone, not {module}"
@@ -215,7 +215,7 @@ def test_what_judges_a_rating_is_pure() -> None:
 
 
 def test_no_file_names_a_path_of_somebodys_machine() -> None:
-    # The rule itself and the test that it bites have to spell them.
+    # The rule itself and the test that it bites have to contain such paths.
     spelt = {"tests/tidy/house_rules.py", "tests/tidy/test_rules_bite.py"}
     assert_none(
         finding

@@ -1,4 +1,4 @@
-"""Pictures have texts, and drawings can be read in the dark and are true to the code."""
+"""Pictures have texts, and drawings are readable in the dark and true to the code."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ from tests.tidy import sources
 
 SVG = "{http://www.w3.org/2000/svg}"
 DRAWINGS = sorted((sources.ROOT / "docs" / "pictures").glob("*.svg"))
-# Fewer words are the name of a picture.
+# A shorter text is only the name of a picture.
 WORDS_MIN = 5
 
 
@@ -38,7 +38,7 @@ def test_a_drawing_can_be_read_in_light_and_in_the_dark(path: Path) -> None:
     root = ET.fromstring(text)
     card = root.find(f"{SVG}rect")
     assert root.findtext(f"{SVG}title")
-    # It has a ground of its own, whatever page it is on.
+    # A drawing has a background of its own, on whatever page it is shown.
     assert card is not None
     assert card.get("class") == "card"
     light, _, dark = root.findtext(f"{SVG}style", "").partition("prefers-color-scheme: dark")

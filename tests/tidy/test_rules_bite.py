@@ -1,4 +1,4 @@
-"""Every rule of the house finds its violations, and says file, line and rule."""
+"""Every rule of the house finds its violations, and reports file, line and rule."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Chooses how hypothesis searches, and leaves simulations out of the coverage."""
+"""Choose how hypothesis searches, and leave simulations out of the coverage."""
 
 import os
 from collections.abc import Iterator
@@ -7,16 +7,16 @@ import pytest
 from coverage import Coverage
 from hypothesis import settings
 
-# The suite must not flake: the same examples at each run, and no database of earlier failures.
+# The suite must not flake: the same examples in each run, and no database of earlier failures.
 settings.register_profile("house", derandomize=True, max_examples=25, deadline=None, database=None)
-# HYPOTHESIS_PROFILE=explore: for somebody who has changed the core and has a minute.
+# HYPOTHESIS_PROFILE=explore: a search of about a minute, for changes to the core.
 settings.register_profile("explore", max_examples=3_000, deadline=None, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
 
 @pytest.fixture(autouse=True)
 def _of_simulations_nothing_is_counted(request: pytest.FixtureRequest) -> Iterator[None]:
-    """It costs most of the time that they take, and other tests take every branch."""
+    """Switch coverage off: it would take most of their time, and other tests cover every branch."""
     is_simulation = request.node.get_closest_marker("simulation") is not None
     counting = Coverage.current() if is_simulation else None
     if counting is None:

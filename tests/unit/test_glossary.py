@@ -1,4 +1,4 @@
-"""Each word that people meet is explained once, and programs use the same."""
+"""Each term is explained once, and programs use the same terms."""
 
 from observe.metrics import CAUSES
 from shared.glossary import COUNTS, WORDS, hint_of, word_of

@@ -1,4 +1,4 @@
-"""Every metric keeps to the grammar, and its labels are bounded sets."""
+"""Every metric name follows the grammar, and its labels are bounded sets."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from shared.metric_names import CATALOGUE, Metric, table
 
 GRAMMAR = re.compile(r"hifi_(gateway|delivery|retrier|pipelines|observe)(_[a-z]+)+")
-# A label takes a handful of values for each stream or destination, never one for each event.
+# A label has a handful of values for each stream or destination, never one for each event.
 BOUNDED = {
     *("route", "status", "stream", "result", "destination", "pipeline", "lane", "reason", "tier"),
     *("verdict", "stage", "since", "quantile", "cause", "clock", "state", "outcome", "tenant"),

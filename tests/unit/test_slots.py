@@ -1,4 +1,4 @@
-"""Slots are shared evenly, few of them move, and none has two owners at any moment."""
+"""Slots are shared evenly, few of them move, and none ever has two owners."""
 
 from collections.abc import Collection, Mapping
 
@@ -13,7 +13,7 @@ Held = Mapping[str, Collection[int]]
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[dict[str, set[int]], int]:
-    """Members with slots of theirs, however unevenly, and how many slots there are."""
+    """Draw members with slots, however uneven, and the number of slots."""
     slot_count = draw(st.integers(1, SLOT_COUNT))
     members = draw(st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, unique=True))
     owners = draw(
@@ -23,7 +23,7 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, set[int]], int]:
 
 
 def step(held: Held, slot_count: int) -> dict[str, frozenset[int]]:
-    """The slots that each holds when all have done their part."""
+    """Return the slots that each holds when all have done their part."""
     return dict(may_have(held, slot_count))
 
 
@@ -103,7 +103,8 @@ def test_who_leaves_gets_nothing_and_what_it_gave_up_is_shared_by_the_others(
     told = step(now, slot_count)
     assert not told[leaves]
     if others:
-        # Slots that it still holds have their owner already, and nobody begins them yet.
+        # Slots that a leaving member still holds already have new owners, who do not start them
+        # yet.
         assert {m: told[m] for m in others} == {
             m: slots - (kept - gone) for m, slots in step(others, slot_count).items()
         }
@@ -113,7 +114,7 @@ def test_nobody_shares_nothing() -> None:
     assert may_have({}, 4) == {}
 
 
-# Everything that is shared out depends on it, on machines of this version and of the next.
+# All sharing depends on a name's slot, on machines of this version and of the next.
 @pytest.mark.parametrize(("name", "slot"), [("s/d", 55), ("", 0), ("ström/ziel", 118)])
 def test_a_name_has_its_slot_for_ever(name: str, slot: int) -> None:
     assert slot_of(name) == slot

@@ -1,1 +1,1 @@
-"""One module for each figure; its `measure` returns its figures, by name."""
+"""One module for each measurement; its `measure` returns figures by name."""

@@ -1,6 +1,6 @@
 """Measures delivery's share of its rate while an archive of the same stream is filled.
 
-The archive keeps the backlog that is delivered, in a folder.
+The archive, in a folder, gets the same backlog that is delivered.
 """
 
 from benchmarks.archive.archive_store import archive_of, folder_store
@@ -9,7 +9,7 @@ from benchmarks.pipelines.bench import Bench
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """The archive of each round is another one."""
+    """Measure rounds, each with a new archive."""
     folder_store(bench)
     medians = beside_delivery(
         bench, lambda number: archive_of(STREAM, f"both-{number}"), bench.count(EVENTS)

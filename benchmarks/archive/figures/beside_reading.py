@@ -1,7 +1,7 @@
 """Measures delivery's share of its rate while a pipeline reads an archive of another stream.
 
-200,000 events of 500 bytes that Kafka has deleted are read out of a folder; one of a hundred is
-written to a stream.
+The pipeline reads 200,000 events of 500 bytes, which Kafka has deleted, from a folder, and writes
+one in a hundred to a stream.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _STREAM, _EVENTS = "aged", 200_000
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """The reader of each round begins with the first event."""
+    """Measure rounds, each with a reader that begins with the first event."""
     servers, events = bench.servers, bench.count(_EVENTS)
     folder_store(bench)
     make_streams(servers, [_STREAM])
@@ -25,7 +25,7 @@ def measure(bench: Bench) -> dict[str, float]:
     archive = archive_of(_STREAM, "aged-archive")
     with bench.running(ARCHIVE_EVERY_S="0") as runner:
         runner.drain(archive, events)
-    # The reading pipeline must find it.
+    # The reading pipeline looks the archive up in the configuration.
     put(servers, [archive])
     asyncio.run(forget(servers, asyncio.run(ends_of(servers, _STREAM))))
     medians = beside_delivery(bench, _reader, events)

@@ -1,12 +1,13 @@
-"""How many rows a second a pipeline writes to a database, and what tables laid out beforehand gain.
+"""Measures how fast a pipeline writes rows to a database, and the gain of static shards.
 
-(a) A pipelines process brings a backlog of 200,000 events of 500 bytes in 4 Kafka partitions into
-one table of a Postgres. (b) Two writers bring batches of 500 rows to eight shards, with the
-writer that pipelines have: spread, each batch has rows of all of them, and so a transaction with
-each; static, each batch has rows of one. Interleaved, five rounds; then with 100 and with 1,000
-rows. Postgres waits for its disk, and shares the machine with Kafka and Spark.
+(a) A pipelines process writes a backlog of 200,000 events of 500 bytes in 4 Kafka partitions to
+one Postgres table. (b) Two writers send batches of 500 rows to eight shards, with the code of
+pipelines. Spread: each batch has rows for all shards, and needs a transaction with each. Static:
+each batch has rows for one shard. Five interleaved rounds; then the same with batches of 100 and
+1,000 rows. Postgres waits for its disk, and shares the machine with Kafka and Spark.
 
-500 rows are what 0.2 s, for which pipelines gather, have of 2,500 events/s in a Kafka partition.
+A batch of 500 rows is 0.2 s, the time for which pipelines gather, of 2,500 events/s in a Kafka
+partition.
 """
 
 import os
@@ -45,7 +46,7 @@ _DATABASES = [f"shard_{shard}" for shard in range(_SHARDS)]
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """The gain is the median of the rounds' own ratios."""
+    """Return the figures; a gain is the median of the rounds' ratios."""
     with running_postgres(is_durable=True) as postgres:
         rows_per_s, missing = _through_a_pipeline(bench, postgres)
         for name in _DATABASES:
@@ -105,11 +106,11 @@ def _count(postgres: PostgresProcess, database: str) -> object:
 
 
 def _round(postgres: PostgresProcess, nth: int, batches: int, rows: int) -> dict[str, float]:
-    """Rows per second of both ways, of which each begins with tables as large as the other's."""
+    """Return rows per second of both ways, which alternate and so meet tables of equal size."""
     ways = {"spread": _spread, "static": _static}
     rates = {}
     for way, of in ways.items() if nth % 2 else reversed(ways.items()):
-        # As Spark's workers are, which share no interpreter either.
+        # Processes, because Spark's workers share no interpreter either.
         with ProcessPoolExecutor(_WRITERS, get_context("spawn")) as writers:
             work = partial(_write_all, postgres.port, f"{way}-{rows}-{nth}", batches, rows, of)
             spans = list(writers.map(work, range(_WRITERS)))
@@ -119,18 +120,18 @@ def _round(postgres: PostgresProcess, nth: int, batches: int, rows: int) -> dict
 
 
 def _spread(writer: int, batch: int) -> Sequence[int]:
-    """One Kafka partition, whose events belong to any shard."""
+    """Return all shards, as for a Kafka partition with events of every shard."""
     del writer, batch
     return range(_SHARDS)
 
 
 def _static(writer: int, batch: int) -> Sequence[int]:
-    """Return one of the writer's own shards in turn, as with a Kafka partition for each."""
+    """Return the writer's shards in turn, as with a Kafka partition for each shard."""
     mine = range(writer, _SHARDS, _WRITERS)
     return [mine[batch % len(mine)]]
 
 
-def _write_all(  # noqa: PLR0917 - what two processes are told
+def _write_all(  # noqa: PLR0917 - arguments for another process
     port: int,
     name: str,
     batches: int,

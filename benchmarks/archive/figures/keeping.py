@@ -1,7 +1,7 @@
-"""How fast a stream is kept in a store, and put back.
+"""Measures how fast a stream is archived in a store, and restored.
 
-A backlog of 400,000 events of 500 bytes in 4 Kafka partitions is archived to a folder; then all of
-it is restored into another stream. Kafka and Spark share the machine.
+A backlog of 400,000 events of 500 bytes in 4 Kafka partitions is archived in a folder; then 100,000
+events are restored into another stream. Kafka and Spark share the machine.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _WARM_UP_ROUNDS = 1
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """Return medians without the first round; an event that is not there once is an error."""
+    """Return medians without the first round; each missing or repeated event is an error."""
     servers, count = bench.servers, bench.count(_EVENTS)
     bucket = folder_store(bench)
     make_streams(servers, ["kept", "again"])
@@ -36,7 +36,7 @@ def measure(bench: Bench) -> dict[str, float]:
             errors += abs(sum(each.count for each in objects) - count)
             largest_mb = max(largest_mb, *(each.size / 1_048_576 for each in objects))
     restored = _restore(servers, bucket, "kept-0", bench.count(_RESTORED))
-    # A transaction's mark stands after each.
+    # The count includes a marker after each transaction, so only a smaller one is an error.
     errors += count_of(servers, "again") < bench.count(_RESTORED)
     return {
         "archive_events_per_s": round(sorted(rates[_WARM_UP_ROUNDS:])[_ROUNDS // 2]),

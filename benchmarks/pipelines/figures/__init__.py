@@ -1,4 +1,4 @@
-"""The figures of pipelines.
+"""Measurements of pipelines.
 
-Each module has `measure(bench)`, which gives its figures by name. A new module here is run too.
+Each module has `measure(bench)`, which returns figures by name. New modules are found and run too.
 """

@@ -1,7 +1,7 @@
-"""How much later events are for having come through a pipeline, by Kafka's own clock.
+"""Measures the lag that a pipeline adds to events, by Kafka's clock.
 
-200 events a second of 500 bytes, in 4 Kafka partitions: from when the broker stored an event until
-it stored what a `where` and a `select` made of it.
+200 events of 500 bytes per second, in 4 Kafka partitions: the time from when the broker stored an
+event until it stored the result of a `where` and a `select`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from shared.runtime.kafka.reader import open_reader
 
 _EVENTS_PER_S = 200
 _SECONDS = 20
-# The compiling of a JVM that has just started must not be measured.
+# The compilation in a newly started JVM must not be measured.
 _WARM_UP_S = 40
 _STEPS: tuple[dict[str, object], ...] = (
     {"where": "made_ns > 0"},
@@ -32,7 +32,7 @@ def measure(bench: Bench) -> dict[str, float]:
         warm = run_paced(bench.servers, ["lag"], _EVENTS_PER_S, bench.count(_WARM_UP_S))
         count = run_paced(bench.servers, ["lag"], _EVENTS_PER_S, bench.count(_SECONDS))
         runner.wait_for_events(pipeline, warm + count)
-        # The next measurement must not have it.
+        # The next measurement must run without it.
         runner.take_away(pipeline)
     lags_ms = asyncio.run(_lags_ms(bench.servers))[warm:]
     cuts = statistics.quantiles(lags_ms, n=100)

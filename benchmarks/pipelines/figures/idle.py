@@ -1,4 +1,4 @@
-"""Measures the process while ten pipelines of ten streams have nothing to do."""
+"""Measures the pipelines process with ten idle pipelines on ten streams."""
 
 import time
 
@@ -6,12 +6,12 @@ from benchmarks.pipelines.bench import Bench, Runner, pipeline_of
 
 _PIPELINES = 10
 _IDLE_S = 20.0
-# The work after a start, such as compiling, is over by then.
+# Time for the work after a start, such as compilation, to end.
 _SETTLE_S = 10.0
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """Beside it, what it takes with none: there is no JVM then."""
+    """Measure ten pipelines, and none for comparison, which needs no JVM."""
     with bench.running() as runner:
         none_cores, none_mb = _settled(runner)
         where = {"where": "made_ns > 0"}

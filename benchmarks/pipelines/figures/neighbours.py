@@ -1,9 +1,9 @@
 """Measures the effect of failing pipelines on the p99 of an unrelated destination.
 
-Alone, delivery sends 100 events a second to a destination, beside a pipelines process with a
-pipeline that is well; then beside four bad ones as well, interleaved, each with 100 events a second
-of a stream of its own: one writes to a stream that has no topic, one makes a dead letter of each
-event, one has an expression that takes long, and one explodes each event to 1,000.
+Delivery sends 100 events a second to a destination, beside a pipelines process with a healthy
+pipeline; interleaved, the same beside four bad pipelines. Each of these reads its own stream with
+100 events a second: one writes to a stream without a topic, one turns each event into a dead
+letter, one has a slow expression, and one explodes each event into 1,000.
 """
 
 import statistics
@@ -32,7 +32,7 @@ _BAD = ("nowhere", "poison", "dear", "many")
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """Ratios for each round."""
+    """Measure rounds, each with its own ratio."""
     make_streams(bench.servers, ["healthy", "well", *_BAD])
     bench.folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -59,7 +59,7 @@ def measure(bench: Bench) -> dict[str, float]:
 def _round(bench: Bench, sink: LagSink, runner: Runner, nth: int) -> tuple[Lags, Lags]:
     alone = _lags(bench, sink, ["healthy", "well"], bench.count(_SECONDS))
     bad = _bad(nth)
-    # The first has no topic to write to.
+    # All but the first get a topic to write to.
     make_streams(bench.servers, ["poison-out", "dear-out", "many-out"])
     put(bench.servers, bad)
     streams = ["healthy", "well", *_BAD]
@@ -70,7 +70,7 @@ def _round(bench: Bench, sink: LagSink, runner: Runner, nth: int) -> tuple[Lags,
 
 
 def _bad(nth: int) -> list[Pipeline]:
-    """Make new ones each time, which must be judged and begin with the events in the log."""
+    """Return new bad pipelines, which are checked again and begin with the events in the log."""
     exploded: tuple[dict[str, object], ...] = (
         {"explode": {"one": "sequence(1, 1000)"}},
         {"select": {"one": "one"}},

@@ -1,4 +1,4 @@
-"""How many MB/s of events of 1 KB come through a pipeline from one Kafka partition."""
+"""Measures the MB/s of a pipeline that reads events of 1 KB from one Kafka partition."""
 
 import statistics
 

@@ -1,9 +1,9 @@
-"""How fast pipelines are beside Spark that only reads.
+"""Measures the speed of pipelines against Spark that only reads.
 
 (a) Spark at its best reads a backlog of 200,000 events of 500 bytes in 4 Kafka partitions, with
-their keys and headers, and drops them; (b) a pipeline with a `where` that keeps all of them writes
-their bytes to another stream; (c) one with a `select` rewrites them as JSON. Interleaved, each
-round by itself. Kafka and Spark share the machine.
+keys and headers, and drops them. (b) A pipeline with a `where` that keeps all events writes their
+bytes to another stream. (c) A pipeline with a `select` rewrites them as JSON. The rounds are
+interleaved, each with its own ratio. Kafka and Spark share the machine.
 """
 
 import statistics
@@ -20,7 +20,7 @@ from shared.runtime.spark.session import SparkSettings, running_spark
 # With fewer, the start would outweigh the measurement.
 _EVENTS, _EVENTS_SHORT = 200_000, 50_000
 _ROUNDS = 3
-# Figures that are thrown away: the JVM's compiler, connections, caches.
+# Warm-up for the JVM's compiler, connections and caches; its figures are dropped.
 _WARM_UP_ROUNDS = 1
 _STEPS: dict[str, dict[str, object]] = {
     "where": {"where": "made_ns > 0"},
@@ -29,7 +29,7 @@ _STEPS: dict[str, dict[str, object]] = {
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """Ratios for each round: a disturbance of the machine affects both sides of them."""
+    """Measure ratios in each round: a disturbance of the machine affects both sides of a ratio."""
     servers, count = bench.servers, _EVENTS_SHORT if bench.is_short else _EVENTS
     make_streams(servers, ["rate"])
     write_all(servers, "rate", count=count)
@@ -63,7 +63,7 @@ def measure(bench: Bench) -> dict[str, float]:
 
 
 def read(spark: SparkSession, servers: str, stream: str, count: int) -> float:
-    """Events per second that Spark reads at its best, and drops."""
+    """Return the events per second that Spark at its best reads and drops."""
     options = {
         "kafka.bootstrap.servers": servers,
         "subscribe": stream_topic(stream),

@@ -1,10 +1,10 @@
-"""Measures a look-up in a table, beside one over HTTP for each event, and the time of a GET.
+"""Measures look-ups in a table, against one GET per event, and the time of a GET.
 
-(a) Look-ups of 10,000 keys at a time in a copy of 100,000 rows, by the function that Spark calls.
-(b) Processor time, of all processes, for an event of a pipeline that looks it up, less that of one
-that does not; and for one GET of the row from a gateway, asked by Python's own client over one
-connection: what each event would cost that asks. (c) 500 GET/s, sent when they are due whatever
-becomes of those before, while a pipeline works on 1,000 events/s.
+(a) Look-ups of 10,000 keys at a time in a copy of 100,000 rows, with the function that Spark calls.
+(b) The processor time, of all processes, that a look-up adds to an event of a pipeline; and that of
+one GET of the row from a gateway, with the standard library's client over one connection, which
+each event would cost without a copy of the table. (c) 500 GET/s, each sent when it is due whatever
+the earlier answers, while a pipeline works on 1,000 events/s.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _STEPS: dict[str, list[dict[str, object]]] = {
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """The last part goes beside a pipeline that runs."""
+    """Measure the three parts; the last runs beside a pipeline."""
     folder = bench.folder.with_name("table-copies")
     asyncio.run(_fill(bench.servers))
     with _followed(folder, bench.servers):
@@ -86,7 +86,7 @@ async def _fill(servers: str) -> None:
 
 
 def _look_ups_per_s(folder: Path, count: int) -> float:
-    """For each second of one core."""
+    """Return the look-ups per second of one core."""
     look_up, chance = CopyRows(str(folder), _TABLE), random.Random(1)  # noqa: S311 - no secret
     keys = [str(chance.randrange(_ROWS)) for _ in range(_BATCH)]
     batch, nowhere = pa.array(keys), pa.array([0] * _BATCH)
@@ -98,7 +98,7 @@ def _look_ups_per_s(folder: Path, count: int) -> float:
 
 
 def _enrich_s(bench: Bench, runner: Runner) -> float:
-    """Processor time that the look-up adds to an event, of all processes."""
+    """Return the processor time that the look-up adds to an event, in all processes."""
     count = bench.count(_EVENTS)
     make_streams(bench.servers, ["joins"])
     write_all(bench.servers, "joins", count=count)
@@ -109,7 +109,7 @@ def _enrich_s(bench: Bench, runner: Runner) -> float:
             runner.drain(pipeline_of(f"{kind}-{number}", "joins", *steps), count)
             costs[kind].append((used_by(runner.pid)[0] - before_s) / count)
     plain, enriched = (statistics.median(costs[kind][_WARM_UP_ROUNDS:]) for kind in _STEPS)
-    # If the difference drowns in noise, it is at least the time of the function.
+    # Noise may hide the difference, so it is at least 1 µs.
     return max(enriched - plain, 1e-6)
 
 
@@ -120,7 +120,7 @@ def _http_s(pid: int, port: int, count: int) -> float:
     for number in range(count):
         client.request("GET", f"/v1/tables/{_TABLE.name}/rows/{number % _ROWS}")
         answer = client.getresponse()
-        assert answer.status == 200, answer.read()  # noqa: PLR2004 - HTTP's yes
+        assert answer.status == 200, answer.read()  # noqa: PLR2004 - HTTP's 200
         answer.read()
     client.close()
     return (used_by(pid)[0] - before_s + _own_s() - mine_s) / count
@@ -132,7 +132,7 @@ def _own_s() -> float:
 
 
 def _paced_gets(bench: Bench, runner: Runner, port: int) -> tuple[list[float], int]:
-    """How long each took from when it was due, and how many were answered otherwise than 200."""
+    """Return each GET's time from when it was due, and the number of answers other than 200."""
     seconds = bench.count(_GETS) * 2 / _GETS_PER_S
     make_streams(bench.servers, ["beside"])
     pipeline = pipeline_of("beside", "beside", *_STEPS["enriched"])

@@ -1,9 +1,9 @@
-"""How fast pipelines count by windows, beside Spark that only reads, and how soon one is over.
+"""Measures the speed of windows against Spark that only reads, and the delay of their rows.
 
 (a) Spark reads a backlog of 400,000 events of 500 bytes and drops them, as in `rates`; (b) a
-pipeline counts them by the minute and a hundred keys; interleaved. Then 200 events a second come to
-one with windows of two seconds that are written once they are over: how long after its end and
-`late` a row is stored.
+pipeline counts them by minute and by a hundred keys; interleaved. Then a pipeline with final
+windows of two seconds gets 200 events a second: the delay is the time from a window's end, plus
+`late`, until its row is stored.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _LATE_MS = 1_000
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """Ratios of each round by itself, as in `rates`."""
+    """Measure ratios in each round, as in `rates`."""
     servers, count = bench.servers, bench.count(_EVENTS)
     make_streams(servers, ["counted", "over"])
     write_all(servers, "counted", count=count)
@@ -66,10 +66,10 @@ def measure(bench: Bench) -> dict[str, float]:
         "window_events_per_s": round(statistics.median(rates["window"] for rates in counted)),
         "window_over_ms_p50": round(statistics.median(ages.values())),
         "window_over_ms_max": max(ages.values()),
-        # Those that were over when nothing came any more.
+        # Windows that were over after the last event.
         "window_idle_ms_max": max(age for over_ms, age in ages.items() if over_ms > stopped_ms),
         "window_late": late,
-        # Each row is rewritten as it grows: the last of a window has all of it.
+        # A window's row is rewritten as it grows, so its last row has the whole count.
         "errors": sum(
             abs(_last_of(servers, f"counts-{index}") - count) for index in range(len(rounds))
         ),
@@ -77,7 +77,7 @@ def measure(bench: Bench) -> dict[str, float]:
 
 
 def _rows(servers: str, stream: str) -> list[tuple[dict[str, object], int]]:
-    """Return the written rows, and when Kafka had them."""
+    """Return the written rows, and when Kafka stored them."""
 
     async def rows() -> list[tuple[dict[str, object], int]]:
         async with open_reader(servers) as reader:
@@ -104,7 +104,7 @@ def _counted(servers: str) -> int:
 
 
 def _ages_ms(servers: str) -> dict[float, int]:
-    """By when windows were over, how long after that the last of their rows was stored."""
+    """Return the delay of the last row, by the time when windows were over."""
     ages: dict[float, int] = {}
     for row, stored_ms in _rows(servers, "over-out"):
         end_ms = round(1000 * datetime.fromisoformat(str(row["window_end"])).timestamp())

@@ -1,20 +1,20 @@
-// Reads the meaning of a gateway's answer for each event of a request.
+// Reads a gateway's answer for each event of a request.
 //
-// Pure. It follows the gateway's contract (docs/api.md), and believes a yes only where it is one: a
-// proxy's 200 is none.
+// Pure. It follows the gateway's contract (docs/api.md), and accepts a success only from a gateway: a
+// proxy's 200 does not count.
 
-// Longer than any gateway asks for; a date far ahead must not stop a sender.
+// Longer than any gateway asks for, so that a date in the far future does not stop a sender.
 export const RETRY_AFTER_S_MAX = 300;
-// Nothing of the request was stored; any other status without a verdict leaves that open.
+// Nothing of the request was stored. With any other status it may be, unless the answer says more.
 const NOTHING_STORED = new Set([408, 409, 425, 429, 503]);
-// May be the fault of one event, or of how many there are.
+// One event may be at fault, or the size of the batch.
 const OF_THE_BATCH = new Set([400, 413, 422]);
-// The same for every request until somebody changes something.
+// Every request gets the same answer until somebody changes a setting.
 const OF_THE_SETUP = new Set([401, 403, 404, 405, 410, 421]);
 
 /**
- * The answer about `count` events: `final` has a verdict by place, `again` the places to send again,
- * and all others were accepted. `header(name)` returns a header or null.
+ * Read the answer about `count` events: `final` has verdicts by place, `again` the places to send
+ * again, and all other events were accepted. `header(name)` returns a header or null.
  */
 export function readAnswer(status, header, body, count) {
   const said = membersOf(body);
@@ -37,7 +37,7 @@ export function readAnswer(status, header, body, count) {
     const final = new Map(every.map((nth) => [nth, { fate: "rejected", code: named, reason: problem, pointer: "" }]));
     return reading({ final, problem, code: named });
   }
-  // So may a yes that is not the gateway's: what stands before it says so while it is away.
+  // This includes a success from another server, such as a proxy while the gateway is down.
   return reading({ again: every, mayBeStored: !NOTHING_STORED.has(status), waitS, problem, code: named });
 }
 
@@ -55,7 +55,7 @@ export function reading(known = {}) {
   };
 }
 
-/** From the entry of each event that was not accepted; null unless they fit the request. */
+/** Read the entries of events that were not accepted; null unless they match the request. */
 function listedIn(said, count, { waitS, problem, code }) {
   if (!Array.isArray(said.results) || !Number.isInteger(said.accepted)) return null;
   const final = new Map();
@@ -79,24 +79,24 @@ function listedIn(said, count, { waitS, problem, code }) {
   return reading({ final, again, mayBeStored, waitS, problem: again.length ? problem : "", code });
 }
 
-/** One clear sentence for a person. */
+/** Return a sentence about the answer for people. */
 function sentence(status, header, said) {
   const where = said.code ? `${status} ${said.code}` : String(status);
   const detail = String(said.detail ?? said.title ?? "").replace(/\.$/, "");
-  if (status === 401) return `The gateway does not know this key (${where}): ${detail || "give another"}.`;
+  if (status === 401) return `The gateway does not know this key (${where}): ${detail || "use another key"}.`;
   if (status === 403) return `The key may not do this (${where}): ${detail || "use another key"}.`;
   if (said.code === "unknown_stream") {
-    return `The stream is not there (${where}): ${detail}; \`hifi streams put\` makes it.`;
+    return `The stream does not exist (${where}): ${detail}; \`hifi streams put\` makes it.`;
   }
   if (status >= 300 && status < 400) {
-    return `The address leads elsewhere (${where}): give the one of ${header("location") ?? "somewhere else"}.`;
+    return `The address redirects (${where}): use the address of ${header("location") ?? "somewhere else"}.`;
   }
   if (said.code) return `The gateway says ${where}: ${detail}.`;
-  if ("request_id" in said) return `Not all events were taken (${where}).`;
+  if ("request_id" in said) return `Not all events were accepted (${where}).`;
   if (status >= 500 || NOTHING_STORED.has(status)) {
-    return `What answers in front of the gateway says ${where}: it may be away.`;
+    return `The server before the gateway answers ${where}: the gateway may be down.`;
   }
-  return `What answers there is no Hifi gateway (${where}): look at the address.`;
+  return `The server is not a Hifi gateway (${where}): check the address.`;
 }
 
 function membersOf(body) {
@@ -108,7 +108,7 @@ function membersOf(body) {
   }
 }
 
-/** `Retry-After` in seconds; a date counts from the answer's own, as clocks differ. */
+/** Return `Retry-After` in seconds; a date counts from the answer's `Date`, as clocks differ. */
 function retryAfterS(header) {
   const text = (header("retry-after") ?? "").trim();
   if (text === "") return null;

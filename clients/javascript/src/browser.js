@@ -1,15 +1,15 @@
-// Sends events from a page as in Node; events without a fate leave a closing page as a beacon.
+// Sends events from a page as in Node; a closing page sends its events without a fate as a beacon.
 
 import { Sender as AnySender } from "./sender.js";
 
 export * from "./errors.js";
 
-// The limit of a gateway for a beacon, and of browsers for all beacons of a closing page (64 KiB).
+// Below the gateway's limit for a beacon, and browsers' limit for all of a page's beacons (64 KiB).
 const BEACON_BYTES_MAX = 65_000;
-const REASON = "The page went. The event left as a beacon, if there was room: nobody answers those.";
+const REASON = "The page was closed. The event was sent as a beacon if there was room, and beacons get no answer.";
 const encoder = new TextEncoder();
 
-/** `key` is one of kind `browser`, which may stand in a page. */
+/** A sender for pages. Its `key` must be of kind `browser`, which a page may show. */
 export class Sender extends AnySender {
   #isListening = true;
   #leave = () => this.#sendBeacons();
@@ -41,7 +41,7 @@ export class Sender extends AnySender {
     }
     if (lines.length === 0) return;
     const address = `${this.address}/beacon?key=${encodeURIComponent(this.options.key)}`;
-    // As a text, for which a browser asks nobody before it sends it.
+    // As text, which a browser sends without a preflight.
     navigator.sendBeacon(address, `[${lines.join(",")}]`);
   }
 }

@@ -1,4 +1,4 @@
-// The errors of this side; each message says what to do.
+// The client's errors; each message says what to do.
 
 export class HifiError extends Error {
   constructor(message, options) {
@@ -7,20 +7,20 @@ export class HifiError extends Error {
   }
 }
 
-/** The sender or receiver cannot be made as it is asked for. */
+/** The sender or receiver cannot be made with these options. */
 export class SetupError extends HifiError {}
-/** The gateway is not there, is not one, or does not take what would be sent. */
+/** No gateway answers at this address, or it does not accept these events. */
 export class GatewayError extends HifiError {}
-/** The event is no JSON object, or is too large. */
+/** The event is not a JSON object, or is too large. */
 export class NotAnEventError extends HifiError {}
-/** There is no room for one more event; `await sender.room()` waits for some. */
+/** There is no room for another event; wait with `await sender.room()`. */
 export class FullError extends HifiError {}
-/** The sender was closed; make another one. */
+/** The sender is closed; make another one. */
 export class ClosedError extends HifiError {}
-/** Thrown by a receiver for an event that it will never take: it becomes a dead letter. */
+/** Throw this in `take` for an event that you will never accept; it becomes a dead letter. */
 export class RefusedError extends HifiError {}
 
-/** A request that is no delivery of Hifi's, with the status to answer. */
+/** The request is not a valid delivery of Hifi; `status` is the status to answer with. */
 export class DeliveryError extends HifiError {
   constructor(status, message) {
     super(message);

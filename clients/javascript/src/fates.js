@@ -1,4 +1,4 @@
-// Reports the outcome of each event, once for all events of a batch.
+// Reports the outcome of each event; one object has those of all events of a batch.
 
 /** The fates of one batch's events. */
 export class Fates {
@@ -7,14 +7,14 @@ export class Fates {
   #told = new Map();
   #waiting = [];
 
-  /** The final outcome, once there is one. */
+  /** Return the final outcome, or null so far. */
   outcome(nth, id) {
     const told = this.#told.get(nth);
     if (told !== undefined) return told;
     return this.#isAccepted ? { id, fate: "accepted", code: "", reason: "", pointer: "" } : null;
   }
 
-  /** Accept all events that have no other outcome. */
+  /** Set the outcome of all events without one to accepted. */
   allAccepted() {
     this.#isAccepted = true;
     this.#say();
@@ -40,7 +40,7 @@ export class Fates {
   }
 }
 
-/** One event that was given to a sender: `await sent.outcome()`. */
+/** One event that a sender has taken: `await sent.outcome()`. */
 export class Sent {
   #fates;
   #nth;
@@ -52,14 +52,14 @@ export class Sent {
   }
 
   /**
-   * What became of it: `fate` is "accepted" (Kafka has it), "rejected" (Hifi does not take it),
-   * "not_stored" (time was up, it is not in the log) or "unknown" (time was up, it may be).
+   * Wait for the outcome: `fate` is "accepted" (Kafka has it), "rejected" (Hifi refuses it),
+   * "not_stored" (time was up, and it is not in the log) or "unknown" (time was up, and it may be).
    */
   outcome() {
     return this.#fates.wait(this.#nth, this.id);
   }
 
-  /** The same if it is known already; null otherwise. */
+  /** The outcome if it is known already; null otherwise. */
   get known() {
     return this.#fates.outcome(this.#nth, this.id);
   }

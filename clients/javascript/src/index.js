@@ -1,4 +1,4 @@
-// The exports for Node; browsers have browser.js.
+// The exports for Node; browsers use browser.js.
 
 export * from "./errors.js";
 export { Receiver, SeenInMemory } from "./receiver.js";

@@ -1,19 +1,19 @@
-// Holds back all requests of a sender while the gateway is away or has asked for a pause.
+// Holds back all requests of a sender while the gateway is down or has asked for a pause.
 
 const FIRST_MS = 100;
 const LONGEST_MS = 5_000;
 
 export class Pace {
-  /** A sentence about what is wrong just now. */
+  /** The current problem in a sentence; empty if there is none. */
   problem = "";
   #notBeforeMs = 0;
-  // The gateway's requested pause holds even if another request succeeds meanwhile.
+  // A pause that the gateway asked for lasts even if another request succeeds.
   #askedUntilMs = 0;
   #failures = 0;
   #isEnded = false;
   #sleeping = new Set();
 
-  /** Wait for the turn; false if the sender ends, or `untilMs` has come. */
+  /** Wait until a request may be sent; return false at the sender's end, or at `untilMs`. */
   async turn(untilMs) {
     while (!this.#isEnded) {
       const nowMs = performance.now();
@@ -33,9 +33,9 @@ export class Pace {
     this.#wake();
   }
 
-  /** Wait longer each time, or as long as was asked for; whether this problem is news. */
+  /** Pause longer each time, or as the gateway asks; return whether the problem is new. */
   failed(problem, waitS) {
-    // So that many senders do not come back in the same moment.
+    // Random, so that many senders do not retry at the same moment.
     let pauseMs = Math.min(FIRST_MS * 2 ** Math.min(this.#failures, 10), LONGEST_MS) * (0.5 + Math.random() / 2);
     const nowMs = performance.now();
     if (waitS !== null) {

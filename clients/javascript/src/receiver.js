@@ -1,4 +1,4 @@
-// Receives deliveries of Hifi: checks them, leaves out copies, and answers for each event.
+// Receives deliveries of Hifi: checks them, skips duplicates, and answers for each event.
 
 import { gunzip } from "node:zlib";
 import { promisify } from "node:util";
@@ -6,14 +6,14 @@ import { promisify } from "node:util";
 import { DeliveryError, RefusedError } from "./errors.js";
 import { Verifier } from "./signatures.js";
 
-// Hifi sends at most as much as `batch_bytes_max` of the destination says; 64 MB is its limit.
+// A request has at most the destination's `batch_bytes_max`, which may be up to 64 MB.
 const BODY_BYTES_MAX = 64_000_000;
-// The status for an event that may be sent again, and for one that must not.
+// The status for an event that Hifi should send again, and for one that it should not.
 const LATER = 503;
 const NEVER = 422;
 const unpack = promisify(gunzip);
 
-/** The newest ids, for this process alone. A memory of your own has the same two methods. */
+/** Remembers the newest ids, for this process only. Your own memory needs the same two methods. */
 export class SeenInMemory {
   #ids = new Set();
   #countMax;
@@ -22,12 +22,12 @@ export class SeenInMemory {
     this.#countMax = countMax;
   }
 
-  /** Those of the ids that were added. */
+  /** Return the ids that were added before. */
   known(ids) {
     return new Set(ids.filter((id) => this.#ids.has(id)));
   }
 
-  /** Events that were taken. */
+  /** Add the ids of taken events. */
   add(ids) {
     for (const id of ids) {
       this.#ids.delete(id);
@@ -40,7 +40,7 @@ export class SeenInMemory {
   }
 }
 
-/** One request of Hifi's. Events that were taken before are not in `events`. */
+/** One request of Hifi. Events that were taken before are not in `events`. */
 class Delivery {
   #places;
   #names;
@@ -52,7 +52,7 @@ class Delivery {
     this.id = headers["webhook-id"] ?? "";
     this.stream = headers["hifi-stream"] ?? "";
     this.attempt = Number(headers["hifi-attempt"] ?? 1);
-    // Hifi says that an earlier copy may have arrived.
+    // Whether Hifi says that an earlier copy may have arrived.
     this.isMaybeDuplicate = "hifi-maybe-duplicate" in headers;
     this.#places = places;
     this.#names = names;
@@ -61,22 +61,22 @@ class Delivery {
   }
 
   /**
-   * Answer for each event. `failed` maps the place in `events` of each one that failed to the status
-   * for it: 422 makes it a dead letter, 503 has it sent again.
+   * Return the answer. `failed` maps positions in `events` to statuses of failed events: with 422 an
+   * event becomes a dead letter; with 503 Hifi sends it again.
    */
   async reply(failed = new Map()) {
     await this.#seen.add(this.#names.filter((name, nth) => name !== null && !failed.has(nth)));
     if (failed.size === 0) return reply(200, { taken: this.events.length });
     const statuses = [...failed.values()];
     if (failed.size === this.#count && statuses.every((status) => status === LATER)) {
-      // That is the whole of us: Hifi slows down, as it should.
-      return reply(LATER, { detail: "No event could be taken just now." });
+      // Everything failed, so answer for the whole request: Hifi then slows down.
+      return reply(LATER, { detail: "No event could be taken now." });
     }
     return reply(207, { failed: [...failed].map(([nth, status]) => ({ index: this.#places[nth], status })) });
   }
 }
 
-/** Receives for one destination. `secrets` are the destination's; null accepts unsigned requests from anybody. */
+/** Receives for one destination. `secrets` are the destination's; null accepts anybody's unsigned requests. */
 export class Receiver {
   #verifier;
   #seen;
@@ -86,7 +86,7 @@ export class Receiver {
     this.#seen = seen;
   }
 
-  /** The new events of a request; DeliveryError if it is none of Hifi's. Header names in lower case. */
+  /** Return a request's new events; throw DeliveryError if it is not a valid delivery. Header names are in lower case. */
   async open(headers, packed) {
     const body = await unpacked(headers["content-encoding"] ?? "", packed);
     this.#verifier?.verify(headers, body, Date.now() / 1000);
@@ -104,8 +104,8 @@ export class Receiver {
   }
 
   /**
-   * Give each new event to `take`, one after the other, and answer for it. If `take` throws, the event
-   * is sent again; RefusedError makes it a dead letter.
+   * Pass each new event to `take`, one after the other, and return the answer. If `take` throws, Hifi
+   * sends the event again; after RefusedError it is a dead letter.
    */
   async answer(headers, body, take) {
     let delivery;
@@ -152,10 +152,10 @@ function reply(status, said) {
 
 async function bodyOf(request) {
   if (request.method !== "POST") throw new DeliveryError(405, "Deliveries are POST requests.");
-  // express.raw() has read it.
+  // express.raw() has read the body.
   if (Buffer.isBuffer(request.body)) return request.body;
   if (request.readableEnded) {
-    throw new Error("Something has read the body already: put the receiver before express.json().");
+    throw new Error("Other code has read the body already: put the receiver before express.json().");
   }
   const parts = [];
   let bytes = 0;
@@ -176,21 +176,21 @@ function eventsIn(contentType, text) {
       found = [JSON.parse(text)].flat();
     }
   } catch (error) {
-    throw new DeliveryError(400, `The body holds no events (${error.message}).`);
+    throw new DeliveryError(400, `The body contains no events (${error.message}).`);
   }
   if (found.some((event) => event === null || typeof event !== "object" || Array.isArray(event))) {
-    throw new DeliveryError(400, "An event is a JSON object.");
+    throw new DeliveryError(400, "An event must be a JSON object.");
   }
   return found;
 }
 
-/** The name that tells an event from others: for CloudEvents it includes the source. */
+/** Return an event's identity; for CloudEvents it includes the source. */
 function nameOf(event) {
   if (typeof event.id !== "string") return null;
   return "specversion" in event ? `${event.source} ${event.id}` : event.id;
 }
 
-/** The body as it was signed. Some frameworks have unpacked it already, and left the header. */
+/** Return the signed body. Some frameworks decompress it already, and keep the header. */
 async function unpacked(encoding, body) {
   const begins = (...bytes) => bytes.every((byte, nth) => body[nth] === byte);
   if (encoding === "gzip" && begins(0x1f, 0x8b)) {
@@ -198,12 +198,12 @@ async function unpacked(encoding, body) {
       return await unpack(body, { maxOutputLength: BODY_BYTES_MAX });
     } catch (error) {
       const status = error.code === "ERR_BUFFER_TOO_LARGE" ? 413 : 400;
-      throw new DeliveryError(status, `The body is not gzip as it says, or is too large (${error.message}).`);
+      throw new DeliveryError(status, `The body is not valid gzip, or is too large (${error.message}).`);
     }
   }
   if (encoding === "zstd" && begins(0x28, 0xb5, 0x2f, 0xfd)) {
-    // Not 4xx: that would make dead letters of events that we could take another day.
-    throw new DeliveryError(LATER, "This receiver unpacks gzip: set the destination to that.");
+    // Not 4xx, which would make the events dead letters before somebody corrects the setting.
+    throw new DeliveryError(LATER, "This receiver supports only gzip: set the destination to that.");
   }
   return body;
 }

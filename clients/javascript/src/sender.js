@@ -1,4 +1,4 @@
-// Sends events to a stream, in Node and browsers: two lines are enough; each event has its fate.
+// Sends events to a stream, in Node and browsers, and makes each event's fate available.
 
 import { readAnswer, reading } from "./answers.js";
 import { ClosedError, FullError, GatewayError, SetupError } from "./errors.js";
@@ -9,38 +9,38 @@ import { Pace } from "./pace.js";
 const STREAM = /^[a-z0-9][a-z0-9_-]{0,99}$/;
 // The memory of an event besides its bytes.
 const OVERHEAD_BYTES = 64;
-// The gateway refuses a higher ratio as a bomb (HIFI_GATEWAY_RATIO_MAX); such a body goes as it is.
+// The gateway refuses a ratio above 100 as a bomb (HIFI_GATEWAY_RATIO_MAX); from 90 on, a body is sent uncompressed.
 const RATIO_MAX = 90;
 const PACKED_BYTES_MIN = 1_000;
 const LINE_BREAK = 10;
-// Node's codes for a connection that never existed; browsers hide them.
+// Node's codes for a connection that could not be made; browsers hide them.
 const NEVER_SENT = new Set(
   ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"],
 );
 const decoder = new TextDecoder();
 
 const DEFAULTS = Object.freeze({
-  // An API key; in Node HIFI_API_KEY of the environment if none is given.
+  // The API key. Default in Node: the environment's HIFI_API_KEY.
   key: globalThis.process?.env?.HIFI_API_KEY ?? "",
   // "gzip" or null.
   compression: null,
-  // A batch goes when it reaches this many events or bytes, or this age.
+  // A batch is sent when it reaches this many events or bytes, or this age.
   batchCountMax: 500,
   batchBytesMax: 1_000_000,
   lingerMs: 50,
-  // Requests under way at once; 1 keeps the order of events.
+  // Requests in flight at once; 1 keeps the order of events.
   parallelMax: 4,
-  // The memory limit for events; then `send` throws FullError.
+  // The memory limit for events. When memory is full, `send` throws FullError.
   memoryBytesMax: 32_000_000,
   // How long an event is tried before its fate is "not_stored" or "unknown".
   giveUpMs: 120_000,
   // How long a request may take.
   timeoutMs: 30_000,
-  // Whether the gateway remembers each request for a day, to store repeated ones once.
+  // Whether the gateway remembers each request for a day, to store a repeated request only once.
   isIdempotent: false,
   // Called with each event's outcome.
   onOutcome: null,
-  // Called with a sentence when something else is wrong than before.
+  // Called with a sentence when there is a new problem.
   onProblem: (problem) => console.warn(`hifi: ${problem}`),
 });
 
@@ -60,21 +60,21 @@ export class Sender {
   constructor(url, stream, options = {}) {
     for (const name of Object.keys(options)) {
       if (!(name in DEFAULTS)) {
-        throw new SetupError(`A sender has no option ${name}: there are ${Object.keys(DEFAULTS).join(", ")}.`);
+        throw new SetupError(`A sender has no option ${name}; known options: ${Object.keys(DEFAULTS).join(", ")}.`);
       }
     }
     this.#options = { ...DEFAULTS, ...options };
     this.#url = addressOf(url);
     if (!STREAM.test(stream)) {
-      throw new SetupError(`'${stream}' is no name of a stream: a to z, 0 to 9, - and _, 100 at most.`);
+      throw new SetupError(`'${stream}' is not a stream name: use up to 100 of a to z, 0 to 9, - and _.`);
     }
     if (![null, "gzip"].includes(this.#options.compression)) {
-      throw new SetupError(`compression is "gzip" or null, not ${JSON.stringify(this.#options.compression)}.`);
+      throw new SetupError(`compression must be "gzip" or null, not ${JSON.stringify(this.#options.compression)}.`);
     }
     this.#path = `/v1/streams/${stream}`;
   }
 
-  /** A sentence about what is wrong just now; empty while all is well. */
+  /** The current problem in a sentence; empty if there is none. */
   get problem() {
     return this.#pace.problem;
   }
@@ -83,14 +83,14 @@ export class Sender {
     return this.#options;
   }
 
-  /** Where this stream's requests go. */
+  /** The address for this stream's requests. */
   get address() {
     return this.#url + this.#path;
   }
 
   /**
-   * Take an event, and say what became of it later: `await sent.outcome()`. Throws FullError while
-   * memory is full. `key` orders: events of one key lie in one Kafka partition.
+   * Take an event; get its outcome later with `await sent.outcome()`. Throw FullError while memory is
+   * full. Events with the same `key` go to one Kafka partition, in order.
    */
   send(event, { id, key } = {}) {
     if (this.#isClosed) throw new ClosedError("The sender is closed: make another one.");
@@ -98,8 +98,8 @@ export class Sender {
     const cost = line.length + OVERHEAD_BYTES;
     if (this.#bytes > 0 && this.#bytes + cost > this.#options.memoryBytesMax) {
       throw new FullError(
-        `${this.#bytes} bytes of events wait to be sent, and that is as much as memory may hold` +
-          ` (${this.#options.memoryBytesMax}): wait with \`await sender.room()\`.`,
+        `Memory is full: ${this.#bytes} bytes of events are waiting, and` +
+          ` ${this.#options.memoryBytesMax} are allowed. Wait with \`await sender.room()\`.`,
       );
     }
     if (this.#open !== null && this.#open.lineBytes + line.length > this.#options.batchBytesMax) this.#seal();
@@ -122,13 +122,13 @@ export class Sender {
     return this.#until(() => this.#bytes * 2 <= this.#options.memoryBytesMax);
   }
 
-  /** Send what waits now, and wait until all of it has its fate. */
+  /** Send all waiting events, and wait until each has its fate. */
   flush() {
     this.#seal();
     return this.#until(() => this.#bytes === 0);
   }
 
-  /** Send the events left, for `withinMs` at most; the fates of the rest are final then. */
+  /** Send the remaining events for up to `withinMs`; then the rest gets its final fate, too. */
   async close({ withinMs = 10_000 } = {}) {
     this.#isClosed = true;
     let timer;
@@ -140,7 +140,7 @@ export class Sender {
     await this.flush();
   }
 
-  /** Ask the gateway whether it would take an event; GatewayError says why not. */
+  /** Ask the gateway whether it would accept an event; throw GatewayError if not. */
   async check() {
     const read = await this.#exchange(new TextEncoder().encode('{"id":"rehearsal"}'), 1, "?dry_run=true");
     if (read.isRehearsed) return;
@@ -148,8 +148,8 @@ export class Sender {
   }
 
   /**
-   * Take everything that has no fate yet out of the sender's hands, as lines: for a page that goes.
-   * Each has the fate "unknown" then.
+   * Return all events without a fate as lines, and stop sending them: for a closing page. Each then
+   * has the fate "unknown".
    */
   handOver(reason) {
     this.#seal();
@@ -182,7 +182,7 @@ export class Sender {
       this.#underWay.add(batch);
       this.#settle(batch)
         .catch((error) => {
-          // A mistake of ours, or of a callback with outcomes: the other batches go on.
+          // A bug here or in the caller's callback: the other batches continue.
           this.#options.onProblem(`A batch was not sent: ${error.stack}`);
           this.#tellAll(batch, { fate: "unknown", code: "", reason: String(error), pointer: "" });
         })
@@ -235,7 +235,7 @@ export class Sender {
           this.#tell(part, read);
           isDone = true;
         } else if (read.again.length < part.lines.length && key === null) {
-          // With a key the gateway judges the same request again, so it must stay whole.
+          // An Idempotency-Key is for one request, so with a key the batch must stay whole.
           this.#tell(part, read);
           part = partOf(part, read.again);
         }
@@ -247,7 +247,7 @@ export class Sender {
   async #attempt(part, key, signal) {
     const read = await this.#exchange(joined(part.lines), part.lines.length, "", key, signal);
     if (read.again.length === 0) {
-      // Any answer proves that the gateway is there, whatever its verdict on these events.
+      // Any answer proves that the gateway works, whatever the fate of these events.
       this.#pace.wentWell();
     } else {
       const about = this.#about(read);
@@ -269,12 +269,12 @@ export class Sender {
       const packed = await this.#packed(body);
       if (packed !== body) headers["content-encoding"] = "gzip";
       const { signal: ends } = timeout;
-      // A page's cookies are no key.
+      // A page's cookies are not for the gateway.
       const request = { method: "POST", headers, body: packed, redirect: "manual", credentials: "omit", signal: ends };
       isSent = true;
       const answer = await fetch(`${this.address}/events${query}`, request);
       const text = await answer.text();
-      // A browser shows no more of a redirect than that there is one.
+      // Browsers hide everything about a redirect except that there is one.
       const status = answer.type === "opaqueredirect" ? 308 : answer.status;
       const read = readAnswer(status, (name) => answer.headers.get(name), text, count);
       return query === "" ? read : { ...read, isRehearsed: status === 200 && text.includes('"dry_run":true') };
@@ -282,7 +282,7 @@ export class Sender {
       const why = error.cause?.message || error.cause?.code || error.message;
       const isRefused = NEVER_SENT.has(error.cause?.code);
       const problem = isRefused
-        ? `Nobody answers at ${this.#url} (${why}): is the gateway there?`
+        ? `Cannot connect to ${this.#url} (${why}): is the gateway running?`
         : `${this.#url} did not answer (${why}).`;
       return reading({ again: every, mayBeStored: isSent && !isRefused, problem });
     } finally {
@@ -376,10 +376,10 @@ function addressOf(url) {
   }
   if (parts === null || !["http:", "https:"].includes(parts.protocol)) {
     const examples = "http://127.0.0.1:8080 or https://hifi.example";
-    throw new SetupError(`'${url}' is no address of a gateway: write it as ${examples}.`);
+    throw new SetupError(`'${url}' is not an address of a gateway: write it as ${examples}.`);
   }
   if (parts.username || parts.search || parts.hash) {
-    throw new SetupError(`'${url}' has more than an address: give the key as an option.`);
+    throw new SetupError(`'${url}' is more than an address: pass the key as an option.`);
   }
   return (parts.origin + parts.pathname).replace(/\/+$/, "").replace(/\/v1$/, "");
 }

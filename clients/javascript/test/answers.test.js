@@ -1,4 +1,4 @@
-// The meaning of each answer of the gateway: the cases of all clients.
+// Reads each kind of answer of the gateway, with the cases that all clients share.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-// A receiver takes what is Hifi's and new, and answers for each event.
+// A receiver takes Hifi's new events, and answers for each event.
 
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
@@ -25,7 +25,7 @@ function signed(body = BODY, { key = KEYS[0], ageS = 0 } = {}) {
   };
 }
 
-test("what is signed with a secret of ours is taken, also while it changes", async () => {
+test("a request signed with one of our secrets is taken, also during a rotation", async () => {
   assert.deepEqual((await new Receiver(SECRET).open(signed(), BODY)).events, EVENTS);
   for (const key of KEYS) {
     const delivery = await new Receiver([OTHER, SECRET]).open(signed(BODY, { key }), BODY);
@@ -36,7 +36,7 @@ test("what is signed with a secret of ours is taken, also while it changes", asy
   assert.deepEqual((await new Receiver(OTHER).open(both, BODY)).events, EVENTS);
 });
 
-test("what is not signed with our secret just now is 401", async () => {
+test("a request without a recent signature by our secret is 401", async () => {
   const wrong = [
     [{}, BODY],
     [signed(BODY, { key: KEYS[1] }), BODY],
@@ -56,12 +56,12 @@ test("what is not signed with our secret just now is 401", async () => {
   assert.ok(await new Receiver(SECRET, { toleranceS: 600 }).open(signed(BODY, { ageS: 301 }), BODY));
 });
 
-test("a receiver without a secret is one only if that is said", async () => {
+test("a receiver has no secret only if null is passed", async () => {
   for (const secrets of ["", "whsec_", "whsec_?", []]) assert.throws(() => new Receiver(secrets), SetupError);
   assert.deepEqual((await new Receiver(null).open({}, BODY)).events, EVENTS);
 });
 
-test("a copy is answered and not taken again", async () => {
+test("a duplicate is answered and not taken again", async () => {
   const receiver = new Receiver(null);
   const taken = [];
   for (let nth = 0; nth < 2; nth += 1) {
@@ -80,7 +80,7 @@ test("memory is bounded and forgets the oldest", () => {
   assert.deepEqual(seen.known(["a", "b", "c"]), new Set(["a", "c"]));
 });
 
-test("each event has its own answer, and what failed is taken the next time", async () => {
+test("each event has its own answer, and a failed event is taken the next time", async () => {
   const receiver = new Receiver(null);
   const taken = [];
   const take = async ({ id }) => {
@@ -95,12 +95,12 @@ test("each event has its own answer, and what failed is taken the next time", as
   assert.deepEqual(taken, ["a", "c failed", "c"]);
 });
 
-test("when nothing could be taken Hifi is told to slow down", async () => {
+test("if no event could be taken, the answer asks Hifi to slow down", async () => {
   const answer = await new Receiver(null).answer({}, BODY, () => { throw new Error("away"); });
   assert.equal(answer.status, 503);
 });
 
-test("every format of a destination is read, and the signature is that of the unpacked body", async () => {
+test("every format of a destination is read, and the signature covers the decompressed body", async () => {
   const lines = Buffer.from(EVENTS.map((event) => JSON.stringify(event)).join("\n"));
   assert.deepEqual((await new Receiver(null).open({ "content-type": "application/x-ndjson" }, lines)).events, EVENTS);
   assert.equal((await new Receiver(null).open({}, Buffer.from('{"id":"a"}'))).events.length, 1);
@@ -109,7 +109,7 @@ test("every format of a destination is read, and the signature is that of the un
   assert.deepEqual((await new Receiver(SECRET).open(packed, BODY)).events, EVENTS);
 });
 
-test("what cannot be read is refused", async () => {
+test("a body that cannot be read is refused", async () => {
   const wrong = [
     [{}, Buffer.from("no json"), 400],
     [{}, Buffer.from("[1]"), 400],

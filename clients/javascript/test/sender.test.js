@@ -1,7 +1,7 @@
 // A sender against a real gateway: each event has its true fate.
 //
-// HIFI_GATEWAY has a stream `orders` whose events may have a `price` that is a number; the ids that
-// were accepted go to HIFI_ACCEPTED. tests/component/clients/test_own_tests.py starts both.
+// HIFI_GATEWAY has a stream `orders` whose events may have a numeric `price`; the accepted ids are
+// written to the file HIFI_ACCEPTED. tests/component/clients/test_own_tests.py sets both.
 
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -21,7 +21,7 @@ function hifiSender(options = {}) {
   return new Sender(URL, "orders", { ...QUIET, onOutcome, ...options });
 }
 
-/** Somebody who answers with each in turn, and with the last one from then on. */
+/** Serve each of the answers in turn, and the last one from then on. */
 async function scripted(answers, use) {
   const requests = [];
   const server = createServer(async (request, response) => {
@@ -41,7 +41,7 @@ async function scripted(answers, use) {
   }
 }
 
-/** Where nobody listens any more. */
+/** Return an address where nobody listens any more. */
 async function nobody() {
   let url;
   await scripted([{}], (found) => (url = found));
@@ -51,7 +51,7 @@ async function nobody() {
 const taken = (count) => ({ body: `{"request_id":"r","accepted":${count},"rejected":0}` });
 
 for (const compression of [null, "gzip"]) {
-  test(`batches go by count, and each event is accepted, packed with ${compression}`, async () => {
+  test(`batches are sent by count, and each event is accepted, with compression ${compression}`, async () => {
     const hifi = hifiSender({ batchCountMax: 100, compression });
     await hifi.check();
     const sent = Array.from({ length: 1_050 }, (_, n) => hifi.send({ n, text: `${n} `.repeat(20) }));
@@ -63,7 +63,7 @@ for (const compression of [null, "gzip"]) {
   });
 }
 
-test("one wrong event does not spoil the others", async () => {
+test("one invalid event does not affect the others", async () => {
   const hifi = hifiSender();
   const sent = [hifi.send({ id: "js-a", price: 1 }), hifi.send({ id: "js-b", price: "x" })];
   const [right, wrong] = await Promise.all(sent.map((one) => one.outcome()));
@@ -72,14 +72,14 @@ test("one wrong event does not spoil the others", async () => {
   await hifi.close();
 });
 
-test("an id and a key of one's own are kept, and text keeps its bytes", async () => {
+test("the caller's id and key are kept, and text keeps its bytes", async () => {
   const hifi = hifiSender();
   assert.equal(hifi.send({ n: 1 }, { id: "js-own", key: "k" }).id, "js-own");
   assert.equal(hifi.send('{"id":"js-text",\n"n":1.0}').id, "js-text");
   await hifi.close();
 });
 
-test("what may be stored is sent again with the same ids, key and body", async () => {
+test("a batch that may be stored is sent again with the same ids, key and body", async () => {
   const partly = '{"request_id":"r","accepted":1,"results":[{"index":1,"status":"retry"}]}';
   const answers = [{ breaksOff: true }, { status: 504 }, { status: 207, body: partly }, taken(2)];
   await scripted(answers, async (url, requests) => {
@@ -93,7 +93,7 @@ test("what may be stored is sent again with the same ids, key and body", async (
   });
 });
 
-test("of a part of a batch only that part is sent again", async () => {
+test("only the part of a batch that was not stored is sent again", async () => {
   const partly = '{"request_id":"r","accepted":1,"results":[{"index":1,"status":"retry"}]}';
   await scripted([{ status: 207, body: partly }, taken(1)], async (url, requests) => {
     const hifi = new Sender(url, "orders", QUIET);
@@ -116,7 +116,7 @@ test("a body that is too large is halved", async () => {
   });
 });
 
-test("a pause that was asked for holds for all requests", async () => {
+test("a pause that the gateway asks for applies to all requests", async () => {
   await scripted([{ status: 429, headers: { "retry-after": "1" } }, taken(1)], async (url) => {
     const begunMs = performance.now();
     const hifi = new Sender(url, "orders", { ...QUIET, batchCountMax: 1 });
@@ -139,10 +139,10 @@ test("full memory stops the sender and loses nothing", async () => {
   await hifi.close();
 });
 
-test("what a person has to change is one sentence and the event's fate", async () => {
+test("a problem that a person has to fix is one sentence and decides the event's fate", async () => {
   const wrong = [
-    [URL, "nowhere", /The stream is not there \(404 unknown_stream\)/, "rejected"],
-    [await nobody(), "orders", /^Nobody answers at http:\/\/127.0.0.1:\d+ .*there\?$/, "not_stored"],
+    [URL, "nowhere", /The stream does not exist \(404 unknown_stream\)/, "rejected"],
+    [await nobody(), "orders", /^Cannot connect to http:\/\/127.0.0.1:\d+ .*running\?$/, "not_stored"],
   ];
   for (const [url, stream, says, fate] of wrong) {
     const hifi = new Sender(url, stream, { ...QUIET, giveUpMs: 200 });
@@ -154,12 +154,12 @@ test("what a person has to change is one sentence and the event's fate", async (
   }
   await scripted([{ status: 308, headers: { location: "https://hifi.example/" } }], async (url) => {
     const hifi = new Sender(url, "orders", QUIET);
-    assert.match((await hifi.send({ n: 1 }).outcome()).reason, /give the one of https:\/\/hifi.example\//);
+    assert.match((await hifi.send({ n: 1 }).outcome()).reason, /use the address of https:\/\/hifi.example\//);
     await hifi.close();
   });
 });
 
-test("somebody else who says yes is tried again until time is up", async () => {
+test("after a success from another server, sending is retried until time is up", async () => {
   const page = { body: "<html>hello</html>" };
   await scripted([page, page, taken(1)], async (url) => {
     const hifi = new Sender(url, "orders", QUIET);
@@ -170,12 +170,12 @@ test("somebody else who says yes is tried again until time is up", async () => {
     const hifi = new Sender(url, "orders", { ...QUIET, giveUpMs: 500 });
     const outcome = await hifi.send({ n: 1 }).outcome();
     assert.equal(outcome.fate, "unknown");
-    assert.match(outcome.reason, /no Hifi gateway/);
+    assert.match(outcome.reason, /not a Hifi gateway/);
     await hifi.close();
   });
 });
 
-test("what cannot be a sender or an event is refused in a sentence", async () => {
+test("invalid options and events are refused in a sentence", async () => {
   const senders = [
     ["127.0.0.1:8080", "orders"],
     ["http://", "orders"],
@@ -195,7 +195,7 @@ test("what cannot be a sender or an event is refused in a sentence", async () =>
   assert.throws(() => hifi.send({}), ClosedError);
 });
 
-test("the end of a sender gives every event a fate", async () => {
+test("closing a sender gives every event a fate", async () => {
   const hifi = new Sender(await nobody(), "orders", QUIET);
   const sent = Array.from({ length: 3_000 }, (_, n) => hifi.send({ n }));
   await hifi.close({ withinMs: 300 });

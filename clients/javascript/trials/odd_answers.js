@@ -1,7 +1,7 @@
-// Sends a batch to each address of a gateway that answers oddly, and writes the fates of all.
+// Sends a batch to each address of a gateway with odd answers, and writes all fates.
 //
 // `node odd_answers.js URL ADDRESSES EVENTS TIMEOUT_MS`; tests/support/gateway/odd_answers.py
-// says what is at each address.
+// describes the addresses.
 
 import { Sender } from "../src/index.js";
 
@@ -18,7 +18,7 @@ async function fatesAt(nth) {
   return outcomes.map(({ fate }) => fate);
 }
 
-// As many at once as a busy machine answers in time.
+// As many addresses at once as a busy machine can answer in time.
 const atOnce = 40;
 const fates = [];
 let next = 0;

@@ -1,4 +1,4 @@
-// Sends without a pause until its input ends, and writes each id to its output once it was accepted.
+// Sends without a pause until its input ends, and writes each event's fate and id to its output.
 //
 // `node under_way.js URL STREAM`; it ends with "done" when every event has its fate.
 

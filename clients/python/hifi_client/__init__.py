@@ -1,4 +1,4 @@
-"""Sends events to Hifi and receives them; every accepted event is in the log."""
+"""Sends events to Hifi and receives them. Every accepted event is in the log."""
 
 from hifi_client.errors import (
     ClosedError,

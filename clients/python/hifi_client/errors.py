@@ -1,4 +1,4 @@
-"""The errors of this side; each message says what to do."""
+"""The client's errors; each message says what to do."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class HifiError(Exception):
-    """The base of all errors of this client, so that one `except` catches them."""
+    """The base class of all errors of this client."""
 
 
 class SetupError(HifiError):
@@ -17,17 +17,17 @@ class SetupError(HifiError):
 
 
 class GatewayError(HifiError):
-    """The gateway is not there, is not one, or does not accept these events."""
+    """No gateway answers at this address, or it does not accept these events."""
 
 
 class NotAnEventError(HifiError):
-    """The event to send is no JSON object, or is too large."""
+    """The event to send is not a JSON object, or is too large."""
 
 
 class FullError(HifiError):
-    """There is no room for one more event, and the caller did not want to wait (any longer).
+    """There is no room for another event, and the caller does not wait (any longer).
 
-    `sent` are those of `send_many` that were taken before.
+    `sent` has the events of `send_many` that were taken before.
     """
 
     def __init__(self, sentence: str) -> None:
@@ -36,19 +36,19 @@ class FullError(HifiError):
 
 
 class ClosedError(HifiError):
-    """The sender was closed; make another one."""
+    """The sender is closed; make another one."""
 
 
 class SpoolError(HifiError):
-    """The folder of the spool belongs to somebody else, or to another stream."""
+    """The spool's folder belongs to another process or another stream."""
 
 
 class SpoolFullError(HifiError):
-    """The spool holds as much as it may."""
+    """The spool is full."""
 
 
 class NoAnswerError(HifiError):
-    """No answer came; `is_unsent` if nothing can have reached the other side."""
+    """No answer came; `is_unsent` if nothing can have reached the server."""
 
     def __init__(self, sentence: str, *, is_unsent: bool) -> None:
         super().__init__(sentence)
@@ -56,7 +56,7 @@ class NoAnswerError(HifiError):
 
 
 class DeliveryError(HifiError):
-    """A request that is no delivery of Hifi's, with the status to answer."""
+    """The request is not a valid delivery of Hifi; `status` is the status to answer with."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -64,4 +64,4 @@ class DeliveryError(HifiError):
 
 
 class RefusedError(HifiError):
-    """Raised by a receiver for an event that it will never take: it becomes a dead letter."""
+    """Raise this in `take` for an event that you will never accept; it becomes a dead letter."""

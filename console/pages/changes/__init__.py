@@ -1,1 +1,1 @@
-"""The forms by which admins make, change and remove things: their shared parts, and some forms."""
+"""Forms with which admins create, change and remove things, and the parts that they share."""

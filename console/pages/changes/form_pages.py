@@ -1,4 +1,4 @@
-"""Shows a form on a page of its own, again with any errors, and the command beside it."""
+"""Shows a form on its own page, with the command that does the same, and again after an error."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ from console.parts.layout import Page, form, render, still_page
 from console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from shared.runtime.control_client import RefusedError
 
-# Lines in which a document is shown; the rest of it is scrolled.
+# The height of a document's field, in lines; longer documents scroll.
 _LINES_MIN, _LINES_MAX = 6, 40
 
 
 class NotReadError(Exception):
-    """The typed text cannot be sent."""
+    """The typed text cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class FormPage:
     command: str
     note: Child = ""
     hidden: Mapping[str, str] = field(default_factory=dict)
-    # Where it is sent; empty for where it was asked for.
+    # The path to send it to; empty for the path of the page itself.
     path: str = ""
     # Another action for the typed input: its label, and the path to send it to.
     other: tuple[str, str] | None = None
@@ -70,7 +70,7 @@ class FormPage:
         return fragment(tag("button", says, type="submit", formaction=path), " ")
 
     def again(self, asked: PageRequest, wrong: str, status: int, beside: Child = None) -> Response:
-        """Show the form again with the typed input, its error, and more to see beside it."""
+        """Show the form again with the typed input, its error, and optional further content."""
         page = self.page(asked, wrong, beside)
         return HTMLResponse(render(page, asked.around), status_code=status)
 
@@ -106,9 +106,9 @@ def check_field(label: Child, name: str, *, is_checked: bool) -> Safe:
 
 
 def document_field(label: str, name: str, text: str) -> Safe:
-    """A document of several lines."""
+    """Return a field for a document of several lines."""
     rows = min(_LINES_MAX, max(_LINES_MIN, text.count("\n") + 2))
-    # The first line end in it is not of the text.
+    # Browsers drop the first line end in a textarea.
     area = tag("textarea", "\n", text, name=name, rows=rows, cols=80, spellcheck="false")
     return tag("label", label, area)
 
@@ -118,11 +118,11 @@ def json_text(fields: Mapping[str, Any]) -> str:
 
 
 def object_of(text: str) -> dict[str, Any]:
-    """The JSON object that somebody has typed."""
+    """Return the JSON object that somebody has typed; NotReadError if it is none."""
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise NotReadError(f"This is no JSON: {error}.") from error
+        raise NotReadError(f"This is not valid JSON: {error}.") from error
     if not isinstance(parsed, dict):
         raise NotReadError("It must be a JSON object: {...}.")
     return parsed
@@ -139,7 +139,7 @@ async def write_settings(
     settings: dict[str, Any] | None = None,
     **said: str,
 ) -> Response:
-    """Put the settings, or the JSON that was typed, or show the form again with the error."""
+    """Store the given settings or the typed JSON; if that fails, show the form with the error."""
     try:
         body = object_of(asked.field("settings")) if settings is None else settings
         change = asked.control.put(*path, version=version, body=body)

@@ -1,6 +1,6 @@
-"""Makes keys by a form, gives one a second secret, ends that, and revokes one.
+"""Forms that create a key, give it a second secret, end that rotation, and revoke the key.
 
-A secret is on the page that answers the form, and nowhere else, ever.
+Only the page that answers the form ever shows the secret.
 """
 
 import math
@@ -30,13 +30,13 @@ log = structlog.get_logger()
 
 KEYS = "/keys"
 NEW, ROTATE, RETIRE, REVOKE = f"{KEYS}/new", f"{KEYS}/rotate", f"{KEYS}/retire", f"{KEYS}/revoke"
-_SCOPES = {"write": "send events", "read": "see what is set and what became of events",
-           "admin": "make, change and remove, and read what events say"}  # fmt: skip
+_SCOPES = {"write": "send events", "read": "see settings and the outcomes of events",
+           "admin": "create, change and remove things, and read event contents"}  # fmt: skip
 _DAYS_MAX = 36_500
 
 
 def key_links(asked: PageRequest, key: ApiKey) -> Child:
-    """Links to the changes of a key."""
+    """Return links to the pages that change a key."""
     if not asked.viewer.may_change:
         return ""
     links = [("Rotate …", ROTATE)]
@@ -50,10 +50,10 @@ async def new_page(asked: PageRequest) -> Page:
 
 
 async def make(asked: PageRequest) -> Response:
-    """Make it and show its secret, or the form again with the error."""
+    """Create the key and show its secret, or show the form again with the error."""
     name = asked.field("name")
     if name in {key.id for key in asked.keys}:
-        return _form(asked).again(asked, f"There is a key {name} already.", 409)
+        return _form(asked).again(asked, f"A key {name} already exists.", 409)
     try:
         wanted = _wanted(asked)
         log.info("key.made", key_id=asked.viewer.key_id, made=name)
@@ -63,16 +63,16 @@ async def make(asked: PageRequest) -> Response:
     except RefusedError as refusal:
         return _form(asked).again(asked, refusal.detail, refusal.status)
     await asked.wait_until(lambda now: name in now.configuration.keys)
-    heading = fragment(code(name), " is made")
-    return _secret(asked, "Key made", heading, made["key"], same(_command(name, wanted)))
+    heading = fragment(code(name), " is created")
+    return _secret(asked, "Key created", heading, made["key"], same(_command(name, wanted)))
 
 
 async def rotate_page(asked: PageRequest) -> Page:
-    drops = " The older of the two that it has now is refused from then on."
+    drops = " The older of its two present secrets will be refused from then on."
     return await _ask(
         asked,
-        ("Give ", " a second secret?", "Make it"),
-        "The newest that it has stays good beside it, until you end the rotation."
+        ("Give ", " a second secret?", "Create the secret"),
+        "Its newest present secret stays valid as well, until you end the rotation."
         + (drops if len(asked.key.secrets) > 1 else ""),
         f"hifi keys rotate {asked.key.id}",
     )
@@ -85,18 +85,18 @@ async def rotate(asked: PageRequest) -> Response:
     made = await asked.control.change("POST", "keys", key.id, version=version, action="rotate")
     await asked.wait_until(lambda now: now.configuration.keys.get(key.id) != key)
     heading = fragment(code(key.id), " has a second secret")
-    note = fragment("Put it where the old one was, then ",
+    note = fragment("Replace the old secret with it everywhere, then ",
                     tag("a", "end the rotation", href=f"{RETIRE}?id={key.id}"), ".")  # fmt: skip
     return _secret(asked, "Key rotated", heading, made["key"], note)
 
 
 async def retire_page(asked: PageRequest) -> Page:
-    own = " You are signed in with this key: if by the older one, you are signed out."
+    own = " You are signed in with this key. If you used its older secret, you will be signed out."
     return await _ask(
         asked,
-        ("End the rotation of ", "?", "End it"),
-        "Only its newest secret stays good. Requests with the older one are refused within"
-        f" two seconds, for good.{own if asked.key.id == asked.viewer.key_id else ''}",
+        ("End the rotation of ", "?", "End the rotation"),
+        "Only its newest secret stays valid. Within two seconds, requests with the older one are"
+        f" refused permanently.{own if asked.key.id == asked.viewer.key_id else ''}",
         f"hifi keys rotate {asked.key.id} --finish",
     )
 
@@ -116,8 +116,8 @@ async def retire(asked: PageRequest) -> Response:
 async def revoke_page(asked: PageRequest) -> Page:
     return await _ask(
         asked,
-        ("Revoke ", "?", "Revoke it"),
-        "Requests with it are refused within two seconds, permanently.",
+        ("Revoke ", "?", "Revoke"),
+        "Within two seconds, requests with this key are refused permanently.",
         f"hifi keys revoke {asked.key.id}",
     )
 
@@ -168,11 +168,11 @@ def _form(asked: PageRequest) -> FormPage:
         text_field("Streams", "streams", asked.field("streams"),
                    hint="Comma-separated. Leave empty for all streams of the tenant."),
         text_field("Origins", "origins", asked.field("origins"),
-                   hint="Comma-separated origins of web pages, such as https://shop.example: makes"
-                   " a key for browsers, which can only write."),
+                   hint="Comma-separated origins of web pages, such as https://shop.example. Fill"
+                   " this in for a browser key, which can only write."),
         text_field("Days", "days", asked.field("days"), size=8,
-                   hint="Expires after this many days. Leave empty for no expiry."),
-        check_field("Requests must carry a signature, too", "must_sign",
+                   hint="Days until the key expires. Leave empty for no expiry."),
+        check_field("Requests must also carry a signature", "must_sign",
                     is_checked=bool(asked.field("must_sign"))),
     ]  # fmt: skip
     if asked.viewer.tenant in {None, DEFAULT_TENANT}:
@@ -183,16 +183,16 @@ def _form(asked: PageRequest) -> FormPage:
         heading="New key",
         here=KEYS,
         content=content,
-        yes="Make it",
+        yes="Create",
         back=KEYS,
         command="hifi keys create NAME --scope SCOPE --stream STREAM",
     )
 
 
 def _wanted(asked: PageRequest) -> dict[str, Any]:
-    """The key as the API takes it, which judges it."""
+    """Return the key in the API's format; the API validates it."""
     if not asked.field("name"):
-        raise NotReadError("It needs a name.")
+        raise NotReadError("Enter a name.")
     origins = _listed(asked, "origins")
     wanted: dict[str, Any] = {
         "scopes": [scope for scope in _SCOPES if asked.field(scope)],
@@ -209,13 +209,13 @@ def _wanted(asked: PageRequest) -> dict[str, Any]:
         except ValueError:
             ends_ms = math.nan
         if not now_ms() < ends_ms <= now_ms() + _DAYS_MAX * DAY_MS:
-            raise NotReadError(f"Days: a number, {_DAYS_MAX:,} at most.")
+            raise NotReadError(f"Days must be a number up to {_DAYS_MAX:,}.")
         wanted["expires_at_ms"] = round(ends_ms)
     return wanted
 
 
 def _command(name: str, wanted: dict[str, Any]) -> str:
-    """The command that would have made it: the gateway has taken each word of it."""
+    """Return the command that would have created the key; the gateway has accepted every word."""
     options = {"scope": wanted["scopes"], "stream": wanted["streams"], "origin": wanted["origins"]}
     words = [f"--{option} {value}" for option, values in options.items() for value in values]
     words += [f"--tenant {wanted['tenant']}"] if "tenant" in wanted else []
@@ -230,7 +230,7 @@ def _listed(asked: PageRequest, name: str) -> list[str]:
 def _who_may_have(text: str) -> str:
     shown = read_text(text)
     if shown is not None and shown.kind == "browser":
-        return "Pages of its origins may contain it: it can only write."
+        return "Web pages of its origins may contain this secret: it can only write."
     return (
         "Anyone who has this secret can use all of its permissions. Keep it out of pages, logs and"
         " repositories."
@@ -240,10 +240,10 @@ def _who_may_have(text: str) -> str:
 def _secret(asked: PageRequest, title: str, heading: Safe, text: str, note: Child) -> Response:
     content = (
         tag("h1", heading),
-        tag("p", "This is its secret. It is shown this once and kept by nobody: copy it now.",
+        tag("p", "This is its secret. It is shown only once and stored nowhere: copy it now.",
             class_="warn", role="alert"),
         tag("pre", text, tabindex="0", role="region", aria_label="The secret", class_="secret"),
-        tag("p", "It is sent as ", code("Authorization: Bearer …"), ". ", _who_may_have(text)),
+        tag("p", "Send it as ", code("Authorization: Bearer …"), ". ", _who_may_have(text)),
         tag("p", note, class_="quiet"),
         tag("p", tag("a", "To the keys", href=KEYS)),
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Puts pipelines from pasted documents, and says in which line a document is wrong.
+"""Creates and changes pipelines from pasted documents, and shows the line of an error.
 
-The gateway judges its shape at once. The pipeline service judges its expressions and its tests
-within seconds: the page waits for that as `hifi pipelines put` does.
+The gateway checks a document's shape at once. The pipelines process checks its expressions and runs
+its tests within seconds; the page waits for that, as `hifi pipelines put` does.
 """
 
 import structlog
@@ -51,19 +51,19 @@ tests:
   - {given: [{id: a, total: 120}, {id: b, total: 5}], expect: [{id: a, total: 120}]}
 """
 _NOTE = fragment(
-    " Its tests are run before it is: events that are given, and what must come of them. ",
-    "Try it shows what would come of the newest events of its stream; ",
+    " Before the pipeline runs, Hifi runs its tests: given events, and the expected rows. ",
+    "Try it shows what the pipeline would make of the newest events of its stream; ",
     code("hifi pipelines try FILE"),
-    " does so on a machine of one's own.",
+    " does the same on your own machine.",
 )
 
 
 def pipeline_links(pipeline: Pipeline, context: PageContext) -> Safe:
-    """Links to the changes of a pipeline; only one that keeps state can be rebuilt."""
+    """Return links to the pages that change a pipeline; only one with state can be rebuilt."""
     links = [("Change …", CHANGE), ("Try …", TRY)]
     links += [("Rebuild …", REPLACE)] if pipeline.kept_shape else []
     is_built = context.configuration.replacement_of(pipeline.name) is not None
-    links += [("Give up what is built …", GIVE_UP)] if is_built else []
+    links += [("Give up the replacement …", GIVE_UP)] if is_built else []
     links += [("Remove …", REMOVE)]
     return tag("p", ways((says, f"{path}?pipeline={pipeline.name}") for says, path in links))
 
@@ -81,9 +81,9 @@ async def make(asked: PageRequest) -> Response:
         return shown.again(asked, str(error), 422)
     name = document.fields.get("name")
     if not isinstance(name, str) or not name:
-        return shown.again(asked, "name: it needs one.", 422)
+        return shown.again(asked, "name: required.", 422)
     if name in asked.context.configuration.pipelines:
-        wrong = f"There is a pipeline {name} already: change it on its page."
+        wrong = f"A pipeline {name} already exists. Change it on its own page."
         return shown.again(asked, wrong, 409)
     return await _write(asked, shown, document, text, name, version="")
 
@@ -134,8 +134,8 @@ async def give_up_page(asked: PageRequest) -> Page:
     name = asked.pipeline.name
     return await _ask(
         asked,
-        ("Give up what is being built for ", "?", "Give it up"),
-        "Hifi stops building it and deletes what it has built. The running pipeline goes on.",
+        ("Give up the replacement of ", "?", "Give up"),
+        "Hifi stops building the replacement and deletes it. The running pipeline continues.",
         same(f"hifi pipelines give-up {name}"),
         "replacement",
     )
@@ -160,8 +160,8 @@ async def remove_page(asked: PageRequest) -> Page:
     kept = " Its state is lost." if pipeline.kept_shape else ""
     return await _ask(
         asked,
-        ("Remove ", "?", "Remove it"),
-        f"New events of {pipeline.source.stream} go no further. Written results stay.{kept}",
+        ("Remove ", "?", "Remove"),
+        f"It reads no more events of {pipeline.source.stream}. Its past results stay.{kept}",
         fragment(f"{wording.plural(left, 'event')} queued for it. ",
                  same(f"hifi pipelines delete {pipeline.name}")),
     )  # fmt: skip
@@ -199,7 +199,7 @@ async def _ask(
 async def _write(
     asked: PageRequest, shown: FormPage, document: Document, text: str, name: str, *, version: str
 ) -> Response:
-    """Put it, and wait until it has been judged."""
+    """Store the document, wait until it is judged, and show any error in it."""
     before = asked.context.configuration.pipelines.get(name)
     log.info("pipeline.written", key_id=asked.viewer.key_id, pipeline=name)
     try:
@@ -212,7 +212,7 @@ async def _write(
     if state["standing"] != "refused":
         return RedirectResponse(f"{PIPELINES}/{name}", status_code=303)
     stored = _change_form(name, text, version)
-    wrong = f"It is stored, and cannot be run. {placed(document, state['pointer'], state['why'])}"
+    wrong = f"It is stored but cannot run. {placed(document, state['pointer'], state['why'])}"
     return stored.again(asked, wrong, 422, around(document, state["pointer"], text))
 
 
@@ -222,7 +222,7 @@ def _new_form(text: str) -> FormPage:
         heading="New pipeline",
         here=PIPELINES,
         content=(document_field("Document, YAML or JSON", "document", text),),
-        yes="Make it",
+        yes="Create",
         other=("Try it", TRY),
         back=PIPELINES,
         command="hifi pipelines put FILE",
@@ -236,7 +236,7 @@ def _change_form(name: str, text: str, version: str) -> FormPage:
         heading=fragment("Change ", code(name)),
         here=PIPELINES,
         content=(document_field("Document, YAML or JSON", "document", text),),
-        yes="Change it",
+        yes="Save",
         other=("Try it", TRY),
         back=f"{PIPELINES}/{name}",
         command="hifi pipelines put FILE",
@@ -253,14 +253,14 @@ def _replace_form(name: str, text: str, begin: str) -> FormPage:
         here=PIPELINES,
         content=(
             text_field("From", "from", begin, required=True,
-                       hint="How long ago it begins to read its stream: 90m, 12h, 7d; earliest."),
+                       hint="How far back to start reading the stream: 90m, 12h, 7d, or earliest."),
             document_field("Document, YAML or JSON", "document", text),
         ),
-        yes="Rebuild it",
+        yes="Rebuild",
         back=f"{PIPELINES}/{name}",
         command=f"hifi pipelines replace FILE --from {begin}" if begin.isalnum() else
         "hifi pipelines replace FILE --from 7d",
-        note=" It is built beside what runs, and takes its place once it has come as far.",
+        note=" The running pipeline continues until its replacement has caught up with it.",
         hidden={"pipeline": name},
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Reads the documents of pipelines that people type, and says in which line one is wrong."""
+"""Reads typed documents of pipelines, and shows in which line one has an error."""
 
 import json
 from typing import Any
@@ -14,23 +14,23 @@ from shared.runtime.files.document_text import Document, document_of
 from shared.runtime.setup_error import UsageError
 
 PIPELINES = "/pipelines"
-# With a colon, as for streams: no pipeline has such a name.
+# The names of pipelines have no colon, so these paths belong to none.
 NEW, CHANGE, TRY = (f"{PIPELINES}:{what}" for what in ("new", "change", "try"))
 # Fields that the gateway adds to the document.
 _NOT_TYPED = {"state", "tenant", "generation"}
-# A parser that knows lines takes half a second of a core for a document of this size.
+# The parser that reports lines takes half a second of a core for a document of this size.
 _WITH_LINES_BYTES_MAX = 65_536
 # Lines to show around a wrong one, and characters of each.
 _AROUND, _LINE_CHARS_MAX = 2, 200
 
 
 def typed_document(asked: PageRequest) -> str:
-    # As it is: what YAML means by a line, its blanks say.
+    # Not stripped: blanks have a meaning in YAML.
     return asked.fields.get("document", "").replace("\r\n", "\n")
 
 
 async def read_document(text: str, in_thread: InThread) -> Document:
-    """UsageError with the line where it is no document."""
+    """Return the parsed text; UsageError, with the line, if it is no document."""
     raw = text.encode(errors="replace")
     if len(raw) <= _WITH_LINES_BYTES_MAX:
         return await in_thread(document_of, raw, "document")
@@ -52,7 +52,7 @@ def refused(
 
 
 def placed(document: Document, pointer: str, says: str) -> str:
-    """The message with the line and the part of the document that it is about."""
+    """Return the message, preceded by the line and the part of the document that it is about."""
     line, part = document.line(pointer) if pointer else None, ".".join(pointer.split("/")[1:])
     where = [] if line is None else [f"line {line}"]
     where += [part] if part and not says.startswith(part) else []
@@ -60,7 +60,7 @@ def placed(document: Document, pointer: str, says: str) -> str:
 
 
 def around(document: Document, pointer: str, text: str) -> Child:
-    """The wrong line with the lines around it; nothing if the line is not known."""
+    """Show the line with the error among its neighbours; nothing if the line is unknown."""
     wrong = document.line(pointer) if pointer else None
     if wrong is None:
         return None
@@ -70,22 +70,22 @@ def around(document: Document, pointer: str, text: str) -> Child:
         f"{'→' if number == wrong else ' '}{number:5}  {lines[number - 1][:_LINE_CHARS_MAX]}"
         for number in range(first, min(len(lines), wrong + _AROUND) + 1)
     ]
-    return tag("pre", "\n".join(shown), tabindex="0", role="region", aria_label="Where it is wrong")
+    return tag("pre", "\n".join(shown), tabindex="0", role="region", aria_label="Line of the error")
 
 
 def text_of(shown: dict[str, Any]) -> str:
-    """The gateway's document as text, without fields at their defaults."""
+    """Return the gateway's document as text, without fields at their defaults."""
     fields = {name: shown[name] for name in shown if name not in _NOT_TYPED}
     try:
         known = Document("", fields, {}).pipeline().known_fields(with_defaults=False)
     except UsageError:
-        # The document is from a newer release, with fields that we do not know.
+        # The document is from a newer release and has unknown fields.
         return json_text(fields)
     return json_text(_said_in(fields, known))
 
 
 def _said_in(shown: Any, said: Any) -> Any:
-    """The same without the members that `said` does not have."""
+    """Return `shown` without the members that `said` does not have."""
     if isinstance(shown, dict) and isinstance(said, dict):
         return {name: _said_in(shown[name], said[name]) for name in shown if name in said}
     if isinstance(shown, list) and isinstance(said, list) and len(shown) == len(said):

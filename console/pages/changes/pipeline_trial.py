@@ -1,6 +1,6 @@
-"""Tries a pipeline on pasted events, or on the newest of its stream.
+"""Tries a pipeline on pasted events, or on the newest events of its stream.
 
-A pipeline that is still being typed can be tried, too: nothing is written, nothing is stored.
+A document that is still being typed can be tried, too. A trial writes and stores nothing.
 """
 
 import json
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 
 _NEWEST = "10"
 _SHOWN_CHARS = 400
-# An event's outcomes, in the gateway's words and in people's.
+# The names of an event's outcomes in the API, and on the page.
 _OUTCOMES = {
     "passed": "passed on",
     "filtered": "dropped",
@@ -57,7 +57,7 @@ async def try_page(asked: PageRequest) -> Page:
 
 
 async def try_out(asked: PageRequest) -> Page | Response:
-    """The outcome of a trial; or the form again with the error."""
+    """Show the outcome of a trial, or the form again with the error."""
     text, name = typed_document(asked), asked.field("pipeline")
     shown = _form(asked, text, name, asked.field("version"))
     try:
@@ -68,9 +68,9 @@ async def try_out(asked: PageRequest) -> Page | Response:
     name = name or str(document.fields.get("name") or "")
     newest = asked.number("newest") if asked.field("newest") else int(_NEWEST)
     if not name or newest is None:
-        wrong = "name: it needs one." if not name else "The newest: say how many, 1 to 100."
+        wrong = "name: required." if not name else "Newest events: enter a number, 1 to 100."
         return shown.again(asked, wrong, 422)
-    # It may show the content of events.
+    # Logged, as the page may show the content of events.
     log.info("pipeline.tried", key_id=asked.viewer.key_id, pipeline=name)
     what = {"events": events} if events else {"newest": newest}
     try:
@@ -84,7 +84,7 @@ async def try_out(asked: PageRequest) -> Page | Response:
 
 
 def events_of(text: str) -> list[Any]:
-    """Read one event, a list of them, or one a line; NotReadError if it is none of these."""
+    """Read one event, a list of events, or one event in each line; else NotReadError."""
     if not text.strip():
         return []
     try:
@@ -100,7 +100,7 @@ def _event(line: str, nth: int) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise NotReadError(f"Events, line {nth}: this is no JSON: {error}.") from error
+        raise NotReadError(f"Events, line {nth}: not valid JSON: {error}.") from error
 
 
 def _form(asked: PageRequest, text: str, name: str, version: str) -> FormPage:
@@ -112,16 +112,16 @@ def _form(asked: PageRequest, text: str, name: str, version: str) -> FormPage:
         here=PIPELINES,
         content=(
             document_field("Document, YAML or JSON", "document", text),
-            document_field("Events: one, a list, or one in each line; empty: the newest", "events",
-                           events),
-            text_field("The newest", "newest", newest, size=8,
-                       hint="Number of newest events to try if none are pasted; 100 at most."),
+            document_field("Events: one, a list, or one per line. Leave empty for the newest.",
+                           "events", events),
+            text_field("Newest events", "newest", newest, size=8,
+                       hint="How many to try if no events are pasted; 100 at most."),
         ),
         yes="Try it",
-        other=("Change it", CHANGE) if is_there else ("Make it", NEW),
+        other=("Save", CHANGE) if is_there else ("Create", NEW),
         back=f"{PIPELINES}/{name}" if is_there else PIPELINES,
         command="hifi pipelines try FILE",
-        note=" It does so on a machine of one's own. Nothing is written, and nothing is stored.",
+        note=" The command runs on your own machine. A trial writes and stores nothing.",
         hidden={"version": version, "pipeline": name} if is_there else {},
         path=TRY,
     )  # fmt: skip
@@ -131,12 +131,12 @@ def _found(found: Mapping[str, Any]) -> Safe:
     given, rows = found["given"], found["rows"]
     dropped = sum(row["outcome"] != "passed" for row in rows)
     summary = f"{wording.plural(len(given), 'event')} made {wording.plural(len(rows), 'row')}"
-    summary += f", {dropped:,} of them where an event goes no further." if dropped else "."
+    summary += f", {dropped:,} of them for events that were not passed on." if dropped else "."
     if not given:
-        summary = "Its stream has no events yet: paste some."
+        summary = "The stream has no events yet. Paste some."
     more = found["left_out"]
     return section(
-        "What came of it",
+        "Result",
         tag("p", summary, role="status"),
         _rows(given, rows) if given else NOTHING,
         tag("p", f"{more:,} more rows are not shown.", class_="note") if more else NOTHING,
@@ -152,7 +152,7 @@ def _rows(given: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Safe:
         mine = came.get(number)
         lines += [_line(number, event, row) for row in mine] if mine else [_counted(number, event)]
     lines += [_line(None, "", row) for row in came.get(None, ())]
-    heads = ("Event", "It says", "Outcome", "Goes to", "Key", "As")
+    heads = ("Event", "Content", "Outcome", "Target", "Key", "Result")
     return table(heads, lines, caption="Outcome of each event")
 
 

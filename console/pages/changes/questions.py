@@ -1,4 +1,4 @@
-"""Asks a person before something is changed, and has it done once they say yes."""
+"""Asks a person before a change, and makes the change once they confirm."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class ChangeByForm(NamedTuple):
-    """The page that asks for a change, and the action that makes it; both at one path."""
+    """The page that asks before a change, and the action that makes it; both at one path."""
 
     ask: Answer
     make: Answer
@@ -27,7 +27,7 @@ class ChangeByForm(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeQuestion:
-    """A change to confirm, in words before and behind its name, and on the button."""
+    """A change to confirm; `words` are those before and after its name, and on the button."""
 
     name: str
     words: tuple[str, str, str]
@@ -36,14 +36,14 @@ class ChangeQuestion:
     # The highlighted page, and the one to return to without the change.
     here: str
     back: str
-    # Where the gateway's API has it.
+    # Its path in the gateway's API.
     at: tuple[str, ...]
     # Fields of the form beside the version that was seen.
     fields: Mapping[str, str] = field(default_factory=dict)
 
     async def page(self, asked: PageRequest) -> Page:
         before, behind, yes = self.words
-        # Asked for in any case: the gateway may refuse the viewer.
+        # Fetched in any case: the gateway may refuse the viewer.
         version = await asked.control.version(*self.at)
         content = (
             tag("h1", before, code(self.name), behind),
@@ -63,8 +63,8 @@ class ChangeQuestion:
 
 
 def same(command: str) -> Safe:
-    """The command that does the same as the form."""
-    return fragment("The same: ", code(command), ".")
+    """Name the command that does the same as the form."""
+    return fragment("As a command: ", code(command), ".")
 
 
 async def done(
@@ -76,7 +76,7 @@ async def done(
     back: str,
     **said: str,
 ) -> Response:
-    """Log the author, make the change, and go to the next page once the change shows there."""
+    """Log the author, make the change, and go to the next page once the change shows."""
     log.info(what, key_id=asked.viewer.key_id, **said)
     await change
     await asked.wait_until(seen)

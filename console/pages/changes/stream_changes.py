@@ -1,4 +1,4 @@
-"""Makes streams by a form, changes how they are set, and removes them once a person says yes."""
+"""Forms that create a stream, change its settings, and remove it after a confirmation."""
 
 from starlette.responses import Response
 
@@ -21,20 +21,20 @@ from shared.event.topics import STREAM_PARTITIONS
 from shared.proof.balance import Balance
 
 STREAMS = "/streams"
-# No stream's name has a colon, so none is taken for one of these.
+# The names of streams have no colon, so these paths belong to none.
 NEW, SETTINGS, REMOVE = (f"{STREAMS}:{what}" for what in ("new", "settings", "remove"))
 # Fields that the page fills in itself.
 _NOT_SET = {"name", "tenant"}
 _BEGIN = {"key_pointer": "", "partition_count": STREAM_PARTITIONS, "schema": None}
 _LABEL = "Settings, as JSON"
 _NOTE = (
-    " key_pointer says where an event has its ordering key, such as /user/id; schema is a JSON"
-    " Schema that each event must fit. Kafka partitions can only become more."
+    " key_pointer says where an event has its ordering key, such as /user/id. schema is a JSON"
+    " Schema that every event must match. The number of Kafka partitions can only grow."
 )
 
 
 def stream_links(name: str, context: PageContext, *, may_change: bool) -> Safe:
-    """Links to the changes of an existing stream."""
+    """Return links to the pages that change an existing stream."""
     if not may_change or name not in context.configuration.streams:
         return NOTHING
     links = [
@@ -52,14 +52,14 @@ async def new_page(asked: PageRequest) -> Page:
 async def make(asked: PageRequest) -> Response:
     name, shown = asked.field("stream"), _new_form(asked, asked.field("settings"))
     if not name:
-        return shown.again(asked, "It needs a name.", 422)
+        return shown.again(asked, "Enter a name.", 422)
     if name in asked.streams and name in asked.context.configuration.streams:
-        return shown.again(asked, f"There is a stream {name} already.", 409)
+        return shown.again(asked, f"A stream {name} already exists.", 409)
     return await _write(asked, shown, name, version="")
 
 
 async def settings_page(asked: PageRequest) -> Page:
-    """How a stream is set, to be changed."""
+    """Show the form with a stream's settings, to change them."""
     shown, version = await asked.control.seen("streams", asked.stream.name)
     text = json_text({name: shown[name] for name in shown if name not in _NOT_SET})
     return _settings_form(asked, text, version).page(asked)
@@ -73,7 +73,7 @@ async def change_settings(asked: PageRequest) -> Response:
 
 
 async def remove_page(asked: PageRequest) -> Page:
-    """Ask, and show the losses first; or, instead, list the things to remove before it."""
+    """Ask, and show what would be lost; or list what must be removed before the stream."""
     name, known = asked.stream.name, asked.context.configuration
     destinations = sorted(each.id for each in known.destinations_of(name))
     pipelines = sorted({each.name for each in known.pipelines_at(name)})
@@ -83,10 +83,10 @@ async def remove_page(asked: PageRequest) -> Page:
     counted = wording.plural(view.acked if view else 0, "event")
     question = ChangeQuestion(
         name=name,
-        words=("Remove ", "?", "Remove it"),
+        words=("Remove ", "?", "Remove"),
         says=(
-            f"It takes no event from then on. {_lost(asked, name)} The name stays yours, and its"
-            " dead letters and receipts can be read as before."
+            f"It accepts no more events. {_lost(asked, name)} The name stays yours, and its dead"
+            " letters and receipts remain readable."
         ),
         also=fragment(f"{counted} acknowledged in it so far. ",
                       same(f"hifi streams delete {name}")),
@@ -111,7 +111,7 @@ async def remove(asked: PageRequest) -> Response:
 
 
 def _lost(asked: PageRequest, name: str) -> str:
-    """The events left for removed destinations, in the words of `hifi streams delete`."""
+    """Count the events left for removed destinations, as `hifi streams delete` does."""
     seen = asked.context.overview.removed
     left = sum((gone.balance for gone in seen if gone.stream == name), Balance())
     return (
@@ -127,7 +127,7 @@ def _in_use_page(name: str, destinations: list[str], pipelines: list[str]) -> Pa
         tag("p", "Remove these first: they read its events or write to it.", class_="lead"),
         tag("p", "Destinations: ", links_to(destinations, STREAMS)) if destinations else NOTHING,
         tag("p", "Pipelines: ", links_to(pipelines, "/pipelines")) if pipelines else NOTHING,
-        tag("p", tag("a", "Back to it", href=f"{STREAMS}/{name}")),
+        tag("p", tag("a", "Back to the stream", href=f"{STREAMS}/{name}")),
     ]
     return still_page(f"{name} is in use", STREAMS, "confirm", *content)
 
@@ -155,7 +155,7 @@ def _new_form(asked: PageRequest, text: str) -> FormPage:
             text_field("Name", "stream", asked.field("stream"), required=True),
             document_field(_LABEL, "settings", text),
         ),
-        yes="Make it",
+        yes="Create",
         back=STREAMS,
         command="hifi streams put NAME --key-pointer POINTER --schema FILE",
         note=_NOTE,
@@ -169,7 +169,7 @@ def _settings_form(asked: PageRequest, text: str, version: str) -> FormPage:
         heading=fragment("Settings of ", code(name)),
         here=STREAMS,
         content=(document_field(_LABEL, "settings", text),),
-        yes="Change it",
+        yes="Save",
         back=f"{STREAMS}/{name}",
         command=f"hifi streams put {name} --key-pointer POINTER --schema FILE",
         note=_NOTE,

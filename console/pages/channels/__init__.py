@@ -1,1 +1,1 @@
-"""Channels in the console: the list of them, and the forms that make, change, test and remove."""
+"""Channels in the console: their list, and the forms that create, change, test and remove them."""

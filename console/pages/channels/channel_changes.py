@@ -1,4 +1,4 @@
-"""Makes, changes, tests and removes channels by forms; secrets are typed again, or stay."""
+"""Forms that create, change, test and remove channels; an empty secret field keeps the secret."""
 
 from typing import Any, get_args
 
@@ -25,17 +25,17 @@ NEW, SETTINGS, TEST, REMOVE = (
     f"{CHANNELS}/{what}" for what in ("new", "settings", "test", "remove")
 )
 _ABOUT = {
-    Concern.FAILING: "a destination fails, or rejects what it gets",
-    Concern.HELD: "it is held, or disabled by what it answers",
-    Concern.SOON_DISABLED: "it will soon be disabled",
-    Concern.LOSS: "events are lost, or have no outcome",
-    Concern.LAG: "it is slow or rate-limited with late events, or stands still",
-    Concern.NO_AUDIT: "nobody checks for losses: for operators",
+    Concern.FAILING: "a destination fails or rejects events",
+    Concern.HELD: "a destination is held, or disabled because of its answers",
+    Concern.SOON_DISABLED: "a destination will soon be disabled",
+    Concern.LOSS: "events are lost or have no outcome",
+    Concern.LAG: "a destination is stalled, or it is slow or rate-limited and events are late",
+    Concern.NO_AUDIT: "nothing checks for losses (for operators)",
 }
 
 
 def channel_links(asked: PageRequest, channel: Channel) -> Child:
-    """Links to the changes of a channel."""
+    """Return links to the pages that change a channel."""
     if not may_change(asked):
         return ""
     links = [("Change …", SETTINGS), ("Test …", TEST), ("Remove …", REMOVE)]
@@ -43,13 +43,13 @@ def channel_links(asked: PageRequest, channel: Channel) -> Child:
 
 
 def may_change(asked: PageRequest) -> bool:
-    """As the gateway has it: a channel hears of all streams."""
+    """Return whether the viewer may change channels; these report about all streams."""
     return asked.viewer.may_change and not asked.viewer.streams
 
 
 def to(channel: Channel) -> Child:
-    """Where it leads, as far as anybody may see it."""
-    return ", ".join(channel.recipients) or channel.url or "an address that is kept sealed"
+    """Return a channel's target, as far as anybody may see it."""
+    return ", ".join(channel.recipients) or channel.url or "a sealed address"
 
 
 async def new_page(asked: PageRequest) -> Page:
@@ -59,9 +59,9 @@ async def new_page(asked: PageRequest) -> Page:
 async def make(asked: PageRequest) -> Response:
     name, shown = asked.field("channel"), _form(asked, None, "", asked.fields)
     if not name:
-        return shown.again(asked, "It needs a name.", 422)
+        return shown.again(asked, "Enter a name.", 422)
     if name in {each.name for each in asked.channels}:
-        return shown.again(asked, f"There is a channel {name} already.", 409)
+        return shown.again(asked, f"A channel {name} already exists.", 409)
     return await _write(asked, shown, name, version="")
 
 
@@ -82,8 +82,7 @@ async def test_page(asked: PageRequest) -> Page:
     return await _ask(
         asked,
         ("Test ", "?", "Send a message"),
-        "A message that says that nothing is the matter goes there now. A tenant has ten such"
-        " tests in an hour.",
+        "Hifi sends it a message that is marked as a test. A tenant may send ten tests in an hour.",
         "test",
     )
 
@@ -94,7 +93,7 @@ async def test(asked: PageRequest) -> Response:
     log.info("channel.tested", key_id=asked.viewer.key_id, channel=name)
     outcome = await asked.control.test_channel(name)
     kind = "done" if outcome["is_taken"] else "bad"
-    took = "It was taken" if outcome["is_taken"] else "It was not taken"
+    took = "The message was taken" if outcome["is_taken"] else "The message was not taken"
     content = (
         tag("h1", "Test of ", code(name)),
         tag("p", f"{took}: {outcome['says']}.", class_=kind, role="status"),
@@ -106,8 +105,8 @@ async def test(asked: PageRequest) -> Response:
 
 
 async def remove_page(asked: PageRequest) -> Page:
-    says = "It gets no more alerts."
-    return await _ask(asked, ("Remove ", "?", "Remove it"), says, "delete")
+    says = "It will receive no more alerts."
+    return await _ask(asked, ("Remove ", "?", "Remove"), says, "delete")
 
 
 async def remove(asked: PageRequest) -> Response:
@@ -138,7 +137,7 @@ async def _ask(asked: PageRequest, words: tuple[str, str, str], says: str, comma
 
 
 async def _write(asked: PageRequest, shown: FormPage, name: str, *, version: str) -> Response:
-    # The gateway alone decides whose it is: the viewer's tenant's, or the default one's.
+    # Only the gateway decides whose channel it is: the viewer's tenant's, or the default tenant's.
     key, before = asked.channel_id(name), asked.context.configuration.channels
     return await write_settings(
         asked,
@@ -154,7 +153,7 @@ async def _write(asked: PageRequest, shown: FormPage, name: str, *, version: str
 
 
 def _wanted(asked: PageRequest) -> dict[str, Any]:
-    """The channel as the API takes it, which judges it."""
+    """Return the channel in the API's format; the API validates it."""
     recipients = [each.strip() for each in asked.field("recipients").split(",")]
     wanted: dict[str, Any] = {
         "via": asked.field("via"),
@@ -171,7 +170,7 @@ def _wanted(asked: PageRequest) -> dict[str, Any]:
 
 
 def _typed(channel: Channel) -> dict[str, str]:
-    """The values in a channel's form before anything is typed."""
+    """Return the initial values of a channel's form."""
     return {
         "via": channel.via,
         "url": channel.url or "",
@@ -188,10 +187,11 @@ def _form(asked: PageRequest, channel: Channel | None, version: str, typed: Any)
         choice("Via", "via", get_args(Via), typed.get("via", "")),
         text_field("Address", "url", typed.get("url", ""), size=60, hint="Webhook only."),
         text_field("Secret address", "secret_url", typed.get("secret_url", ""), size=60,
-                   hint="Slack, or a webhook whose address is secret: it is stored"
+                   hint="For Slack, or for a webhook whose address is secret. Hifi stores it"
                    f" sealed.{stays}"),
         text_field("Signing secret", "signing_secret", typed.get("signing_secret", ""), size=60,
-                   hint=f"Signs what goes to a webhook: hifi secrets new-signing-secret.{stays}"),
+                   hint="Signs messages to a webhook. Create one with hifi secrets"
+                   f" new-signing-secret.{stays}"),
         text_field("Recipients", "recipients", typed.get("recipients", ""), size=60,
                    hint=f"E-mail only: up to {RECIPIENTS_MAX} addresses, separated by commas."),
         tag("fieldset", tag("legend", "Notify about"), [
@@ -209,7 +209,7 @@ def _form(asked: PageRequest, channel: Channel | None, version: str, typed: Any)
         heading=heading,
         here=CHANNELS,
         content=content,
-        yes="Make it" if channel is None else "Change it",
+        yes="Create" if channel is None else "Save",
         back=CHANNELS,
         command=(
             "hifi channels create NAME --via WAY"

@@ -1,4 +1,4 @@
-"""The page of channels, which carry news of trouble to people, with links to change them."""
+"""The page of channels, which report trouble to people, with links to change them."""
 
 from console.page_request import PageRequest
 from console.pages.channels.channel_changes import (
@@ -16,13 +16,13 @@ from observe.notify.last_message import LastMessage
 from shared import wording
 from shared.config.access import DEFAULT_TENANT
 
-_DONE = {"set": "The channel is set.", "removed": "The channel is removed."}
+_DONE = {"set": "The channel is saved.", "removed": "The channel is removed."}
 
 
 async def channels_page(asked: PageRequest) -> Page:
     heard = "your tenant's destinations"
     if asked.viewer.tenant in {None, DEFAULT_TENANT}:
-        heard = "all destinations, and that nobody checks for losses"
+        heard = "all destinations, and an audit that does not check for losses"
     listed = SearchList(CHANNELS, "channel", {}, ListQuery.of(asked.fields, {}), asked.channels)
     rows: list[list[Child]] = [
         [
@@ -35,9 +35,9 @@ async def channels_page(asked: PageRequest) -> Page:
         ]
         for each in listed.shown
     ]
-    none = "No channels yet, so nobody gets alerts. Make one with hifi channels create NAME."
+    none = "No channels yet, so nobody gets alerts. To create one: hifi channels create NAME"
     if asked.viewer.streams:
-        none = "Channels get alerts of all streams, so a key for only some streams cannot see them."
+        none = "Channels report about all streams, so a key for only some streams cannot see them."
     heads = ("Channel", "Via", "To", "About", "Last message", "Change")
     return still_page(
         "Channels",

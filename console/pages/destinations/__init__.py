@@ -1,1 +1,1 @@
-"""The list of destinations, the page of one, and the forms that make and change one."""
+"""The list of destinations, a destination's page, and the forms that create and change one."""

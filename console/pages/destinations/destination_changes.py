@@ -1,4 +1,4 @@
-"""Asks a person before a destination is tried now, paused or removed, and has it done."""
+"""Tries, pauses or removes a destination after a person has confirmed it."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -35,30 +35,30 @@ _HALTS = {
     FlowState.HALF_OPEN: "failing",
     FlowState.RATE_LIMITED: "rate-limited",
 }
-# The facts about each halt, and the steps before a try.
+# For each halt: its facts, and what to do before a try.
 _SAYS = {
-    "paused": "Somebody has paused it. Its events wait in Kafka and go out in order.",
-    "held": "It refused one request after another (401, 403, 404), so its events are held. Mend its"
-    " address or its credentials first: if it still refuses, it is held again.",
-    "blocked": "It gets its stream in order, and one event holds up all behind it: each is tried"
-    " again every few minutes until it is taken or given up. It is tried at once.",
-    "disabled": "It is given up, and its events become dead letters. Resuming rescues the events"
-    " that come from now on; re-drive the others from the page of dead letters.",
-    "failing": "It is left alone because it kept failing. One small request tries it at once; three"
-    " answers open the way for all. If it is still down, it is left alone for 30 s again.",
-    "rate-limited": "It has asked for a wait. It is sent to at once, whatever it has asked for.",
+    "paused": "Somebody has paused it. Its events wait in Kafka and will go out in order.",
+    "held": "It refused one request after another (401, 403, 404), so its events are held. First"
+    " correct its address or its credentials: if it still refuses, it is held again.",
+    "blocked": "It gets its stream in order, and one event blocks all later ones. Hifi retries that"
+    " event every few minutes until it is taken or given up. Now Hifi tries it at once.",
+    "disabled": "Hifi has given it up, and its events become dead letters. Resuming it saves future"
+    " events. Re-drive the earlier ones from the page of dead letters.",
+    "failing": "Hifi stopped sending because it kept failing. Now one small request tries it at"
+    " once; after three successes all events flow. If it is still down, Hifi waits 30 s again.",
+    "rate-limited": "It asked Hifi to wait. Now Hifi sends at once, despite that request.",
 }
 
 
 def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
-    """Paused, held, disabled, failing, rate-limited, or nothing: a person's word ends these."""
+    """Return why a destination is halted, if a person can end the halt; otherwise nothing."""
     if destination is None:
         return ""
     if destination.is_disabled:
         return "disabled"
     if destination.is_paused:
         return "paused"
-    # Delivery reports the halt until its next request; a person's newer request takes precedence.
+    # Delivery reports a halt until its next request, even if a person has ended it since.
     heard = heard_of(destination, flow)
     if heard and heard.flow.is_blocked and not (heard.flow.is_held or heard.flow.disabled_at_ms):
         return "blocked"
@@ -68,25 +68,25 @@ def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
 def halt_fact(
     destination: Destination | None, flow: FlowRecord | None, *, may_resume: bool
 ) -> Child:
-    """The halt in the words of its destination's page; nothing when there is none."""
+    """Return the halt as the destination's page shows it; nothing when there is none."""
     halt = halt_of(destination, flow)
     if destination is None or not halt:
         return ""
     link: Child = tag("a", "Try now …", href=path_for(RESUME, destination)) if may_resume else ""
     until_ms = flow.until_ms if flow else 0
-    ends = "until a person says to try it now"
+    ends = "until a person tries it now"
     if halt in {"failing", "rate-limited"} and until_ms:
         ends = f"next try at {wording.clock(until_ms)}"
     return fragment(tag("span", f"{halt}, {ends}", class_="warn"), " ", link)
 
 
 def path_for(what: str, destination: Destination) -> str:
-    """The path of the page that asks before the change."""
+    """Return the path of the page that asks before the change."""
     return f"{what}?stream={destination.stream}&destination={destination.name}"
 
 
 def changes_note(destination: Destination, *, may_change: bool) -> Safe:
-    """Links to the changes of a destination."""
+    """Return links to the pages that change a destination."""
     if not may_change:
         return NOTHING
     links = [("Change settings …", SETTINGS), ("Pause …", PAUSE), ("Remove …", REMOVE)]
@@ -102,8 +102,8 @@ async def resume_page(asked: PageRequest) -> Page:
         return await _ask(asked, asks, _SAYS[halt], also)
     content = (
         tag("h1", code(destination.id), " is resumed"),
-        tag("p", "Nothing holds it back that a person could end."),
-        tag("p", tag("a", "Back to it", href=f"/streams/{destination.id}")),
+        tag("p", "It is not halted, so there is nothing to resume."),
+        tag("p", tag("a", "Back to the destination", href=f"/streams/{destination.id}")),
     )
     return still_page("Try a destination now", "/destinations", "confirm", content)
 
@@ -112,8 +112,8 @@ async def pause_page(asked: PageRequest) -> Page:
     return await _ask(
         asked,
         ("Pause ", "?", "Pause it"),
-        "Nothing more is sent to it until somebody says to try it now. Its events wait in Kafka,"
-        " for as long as the stream keeps them, and then go out in order.",
+        "Hifi sends it nothing more until somebody resumes it with Try now. Its events wait in"
+        " Kafka for as long as the stream keeps them, and then go out in order.",
         _same("pause", asked.destination),
     )
 
@@ -122,8 +122,8 @@ async def remove_page(asked: PageRequest) -> Page:
     return await _ask(
         asked,
         ("Remove ", "?", "Remove it"),
-        "Nothing more is sent to it, and what waits to be tried again becomes dead letters. Made"
-        " again under this name within 37 days, it goes on where it was.",
+        "Hifi sends it nothing more, and events that wait for a retry become dead letters. If you"
+        " create it again under this name within 37 days, it resumes where it stopped.",
         _same("delete", asked.destination),
     )
 

@@ -1,4 +1,4 @@
-"""The page of one destination, and the list of all of them."""
+"""The page of one destination, and the list of all destinations."""
 
 from collections.abc import Mapping, Sequence
 
@@ -41,16 +41,16 @@ from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import DestinationView
 
-# A busy lane gives several signs a second: less than this is its heartbeat.
+# A busy lane reports several times a second; longer silence than this is worth showing.
 _SILENT_S = 4.0
 PATH = "/destinations"
 # The choices to narrow the list by, and their labels.
-_ONLY = {"": "all destinations", "trouble": "those in trouble"}
-# Characters of an answer in a row; the destination's own page has the rest.
+_ONLY = {"": "all destinations", "trouble": "destinations in trouble"}
+# Characters of an answer to show in a row; the destination's own page shows all of it.
 _TEXT_CHARS_MAX = 60
 # Destinations in trouble to name above the list.
 _NAMED_MAX = 5
-# A closed breaker is what electricians call it; to everybody else it says the opposite.
+# "Closed breaker" is an electrician's term that sounds like the opposite to everybody else.
 _STATES = {
     FlowState.CLOSED: "as usual",
     FlowState.RATE_LIMITED: "asked to wait",
@@ -64,7 +64,7 @@ _STATES = {
 def destination_page(
     destination_id: str, context: PageContext, asked: Mapping[str, str], *, may_change: bool
 ) -> Page | None:
-    """One destination: verdict, books, flow, lag, loss; None when there is none of that name."""
+    """Show one destination: verdict, books, flow, lag, loss; None if there is none of that name."""
     view = context.destination(destination_id)
     if view is None:
         return None
@@ -89,7 +89,7 @@ def destination_page(
 
 
 def destinations_page(context: PageContext, asked: Mapping[str, str], *, may_change: bool) -> Page:
-    """One page of the requested destinations, the worst first."""
+    """Show one page of the requested destinations, worst first."""
     query, views = ListQuery.of(asked, _ONLY), worst_first(context.overview.destinations)
     matches = [
         view
@@ -128,7 +128,7 @@ def destinations_page(context: PageContext, asked: Mapping[str, str], *, may_cha
     shown = (
         table(heads, rows, caption="Destinations, worst first", numbers_from=5)
         if rows
-        else nothing_yet("hifi destinations put STREAM NAME URL makes one.")
+        else nothing_yet("To create one: hifi destinations put STREAM NAME URL")
     )
     summary = _troubles([view.destination_id for view in views if is_in_trouble(view.verdict)])
     lead = tag("p", summary, " ", listed.said, class_="lead")
@@ -196,9 +196,9 @@ def _flow(view: DestinationView, context: PageContext, *, may_change: bool) -> S
     failing = _failing(configured, flow, now_ms=context.overview.at_ms)
     is_tried = flow is not None and halt_of(configured, flow) in {"", "failing", "rate-limited"}
     if failing and is_tried:
-        facts.insert(1, ("Nothing but failures", failing))
+        facts.insert(1, ("Failing", failing))
     if view.silent_s >= _SILENT_S:
-        facts.append(("No sign of its lane for", wording.duration(view.silent_s)))
+        facts.append(("No report from its lane for", wording.duration(view.silent_s)))
     if view.verdict in OF_VERDICT:
         facts.append(("Next step", runbook_link(OF_VERDICT[view.verdict])))
     if view.balance.dead:
@@ -210,7 +210,7 @@ def _flow(view: DestinationView, context: PageContext, *, may_change: bool) -> S
 
 
 def _last_answers(view: DestinationView) -> Safe:
-    """The last accepted and the last refused request, in the destination's own words."""
+    """Show the last accepted and the last refused request, in the destination's own words."""
     facts = last_answers(view)
     if not facts:
         return NOTHING
@@ -220,18 +220,18 @@ def _last_answers(view: DestinationView) -> Safe:
 
 
 def _last_answer(view: DestinationView) -> Child:
-    """Its last answer, in its own words if it refused the request."""
+    """Return its last answer, in its own words if it refused the request."""
     refusal = view.last_refusal
     if refusal is not None and refusal.at_ms > view.last_ok_at_ms:
         text = " ".join(filter(None, (words_of(refusal.reason), refusal.text[:_TEXT_CHARS_MAX])))
         return tag("span", f"{wording.minute(refusal.at_ms)} {text}", class_="warn")
-    # To the minute, as every change of a row is sent to all viewers.
+    # Only to the minute: every change of a row is sent to all viewers.
     taken = f"{wording.minute(view.last_ok_at_ms)} taken" if view.last_ok_at_ms else wording.NONE
     return tag("span", taken, class_="good" if view.last_ok_at_ms else "quiet")
 
 
 def _success(view: DestinationView) -> Child:
-    """The share of deliveries among the last outcomes, with a link to its history."""
+    """Return the share of deliveries among the last outcomes, with a link to its history."""
     ended = view.lately.total
     if not ended:
         return wording.NONE
@@ -241,7 +241,7 @@ def _success(view: DestinationView) -> Child:
 
 
 def _sending(view: DestinationView, context: PageContext) -> Safe:
-    """The cause that holds it back: a person's request, or its breaker."""
+    """Return why it is held back: a person's request, or the state of its breaker."""
     configured = context.configured(view.destination_id)
     if configured and (configured.is_paused or configured.is_disabled):
         return tag("span", halt_of(configured, None), class_="warn")
@@ -250,7 +250,7 @@ def _sending(view: DestinationView, context: PageContext) -> Safe:
 
 def _breaker(flow: FlowRecord | None) -> Safe:
     if flow is None:
-        return tag("span", "no news yet", class_="quiet")
+        return tag("span", "no report yet", class_="quiet")
     is_blocked = flow.state is FlowState.HELD and flow.flow.is_blocked
     state = f"blocked at offset {flow.flow.blocking.offset}" if is_blocked else _STATES[flow.state]
     if flow.since_ms:
@@ -261,7 +261,7 @@ def _breaker(flow: FlowRecord | None) -> Safe:
 
 
 def _failing(configured: Destination | None, flow: FlowRecord | None, *, now_ms: int) -> Child:
-    """Since when it fails, and when it will be given up; nothing until half of that time."""
+    """Return since when it fails and when Hifi will give it up, once half of that time is over."""
     since_ms = flow.flow.failing_since_ms if flow else 0
     if configured is None or not since_ms:
         return None
@@ -269,7 +269,7 @@ def _failing(configured: Destination | None, flow: FlowRecord | None, *, now_ms:
     if now_ms - since_ms < WARN_AT[0] * after_ms:
         return None
     since, ends = wording.moment(since_ms), wording.moment(since_ms + after_ms)
-    return tag("span", f"since {since}; without a success it is given up at {ends}", class_="warn")
+    return tag("span", f"since {since}; without success, Hifi gives it up at {ends}", class_="warn")
 
 
 def _at_once(flow: FlowRecord | None) -> str:

@@ -10,13 +10,13 @@ from shared import wording
 from shared.config.destination import Destination
 from shared.proof.overview import DestinationView, RefusedRequest
 
-# Its name, fields that the page shows above, and secrets, of which it shows only that they exist.
+# Fields that the page shows elsewhere; and secrets, which it shows only as set or not set.
 _NOT_LISTED = {"stream", "name", "url", "is_paused", "is_disabled", "resumed_at_ms"}
 _SECRET = {"secret_headers", "auth", "client_certificate", "signing_secrets"}
 
 
 def answers_section(view: DestinationView) -> Safe:
-    """Its requests of the last minutes by status, and the newest that were not taken."""
+    """Show its requests of the last minutes by status, and the newest that were not taken."""
     counts = [
         (words_of(reason), wording.plural(count, "request"))
         for reason, count in view.answers.counts.items()
@@ -31,7 +31,7 @@ def answers_section(view: DestinationView) -> Safe:
         listed_refused = table(heads, rows, caption=caption, numbers_from=4)
         refused = fragment(tag("h3", caption), listed_refused)
     listed = facts_list(counts) if counts else NOTHING
-    return section("Requests", listed, refused, note="By what came of them, in the last 5 min.")
+    return section("Requests", listed, refused, note="By outcome, in the last 5 min.")
 
 
 def _row(refused: RefusedRequest) -> list[Child]:
@@ -47,7 +47,7 @@ def _row(refused: RefusedRequest) -> list[Child]:
 
 
 def settings_section(configured: Destination | None) -> Safe:
-    """A destination's settings, those set by a person first; nothing if it was removed."""
+    """Show a destination's settings, those set by a person first; nothing if it was removed."""
     if configured is None:
         return NOTHING
     chosen = configured.known_fields(with_defaults=False)
@@ -65,7 +65,7 @@ def settings_section(configured: Destination | None) -> Safe:
 def _settings(configured: Destination) -> Iterator[tuple[str, str]]:
     for name, value in configured.known_fields().items():
         if name in _SECRET:
-            yield name, "set, and shown to nobody" if value else "none"
+            yield name, "set, but never shown" if value else "none"
         elif name not in _NOT_LISTED:
             is_nothing = value is None or value in ([], {})
             yield name, "none" if is_nothing else _text(value)

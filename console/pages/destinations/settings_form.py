@@ -1,4 +1,4 @@
-"""The form that makes a destination or changes its settings: they are JSON, as of the API."""
+"""The form that creates a destination or changes its settings, as the JSON of the API."""
 
 from starlette.responses import Response
 
@@ -24,7 +24,7 @@ _LABEL = "Settings, as JSON"
 
 
 async def settings_page(asked: PageRequest) -> Page:
-    """The form with a destination's settings, to change them."""
+    """Show the form with a destination's settings, to change them."""
     shown, version = await asked.control.seen(*control_path(asked.destination))
     text = json_text({name: shown[name] for name in shown if name not in _NOT_SET})
     return _settings_form(asked, text, version).page(asked)
@@ -46,9 +46,9 @@ async def make(asked: PageRequest) -> Response:
     stream, name = asked.field("stream"), asked.field("destination")
     shown = _new_form(asked, asked.field("settings"))
     if asked.context.configured(destination_id(stream, name)) is not None:
-        return shown.again(asked, f"{stream} has a destination {name} already.", 409)
+        return shown.again(asked, f"{stream} already has a destination {name}.", 409)
     if not (stream and name):
-        return shown.again(asked, "It needs a stream and a name.", 422)
+        return shown.again(asked, "Enter a stream and a name.", 422)
     return await _write(asked, shown, "streams", stream, "destinations", name, version="")
 
 
@@ -78,7 +78,7 @@ def _new_form(asked: PageRequest, text: str) -> FormPage:
             text_field("Name", "destination", asked.field("destination"), required=True),
             document_field(_LABEL, "settings", text),
         ),
-        yes="Make it",
+        yes="Create",
         back="/destinations",
         command="hifi destinations put STREAM NAME URL",
     )
@@ -91,9 +91,9 @@ def _settings_form(asked: PageRequest, text: str, version: str) -> FormPage:
         heading=fragment("Settings of ", code(f"{stream}/{name}")),
         here="/destinations",
         content=(document_field(_LABEL, "settings", text),),
-        yes="Change it",
+        yes="Save",
         back=f"/streams/{stream}/{name}",
         command=f"hifi destinations update {stream} {name} --set NAME=VALUE",
-        note=" Secrets are shown as a mark. Leave the mark as it is to keep the secret.",
+        note=" A mark stands in for each secret. Leave the mark unchanged to keep the secret.",
         hidden={"version": version, "stream": stream, "destination": name},
     )

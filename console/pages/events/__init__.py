@@ -1,1 +1,1 @@
-"""The pages of single events: found in one stream or in all, the newest, and sent requests."""
+"""The pages of single events: search in one stream or in all, newest events, and sent requests."""

@@ -1,4 +1,4 @@
-"""The page of one event: found by its id, its way from POST on, and its payload on request."""
+"""The page of one event, found by its id: every step since its POST, and on request its payload."""
 
 from collections.abc import Sequence
 
@@ -31,16 +31,16 @@ from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
 
 log = structlog.get_logger()
 
-# As much as somebody can read on a page; the log has the rest.
+# The most characters of a payload to show; the log has the rest.
 _VALUE_CHARS_MAX = 20_000
-# Batches to show that an event was in, the newest first.
+# The most batches of an event to show, newest first.
 _BATCHES_MAX = 5
-# Attempts whose request is shown, the newest.
+# The number of newest attempts whose requests are shown.
 _REQUESTS_MAX = 20
 
 
 def now_at(found: FoundEvent, schedule: RetrySchedule) -> list[tuple[str, str]]:
-    """Say where the event is at each destination with a receipt, and what comes next."""
+    """Return the event's state at each destination with a receipt, and what comes next."""
     last: dict[str, Receipt] = {}
     for receipt in found.trail.receipts:
         known = last.setdefault(receipt.destination_id, receipt)
@@ -53,14 +53,14 @@ def now_at(found: FoundEvent, schedule: RetrySchedule) -> list[tuple[str, str]]:
 
 def _now(receipt: Receipt, kept: KeptRecord | None, schedule: RetrySchedule) -> str:
     if receipt.reason == REDRIVEN_REASON:
-        return "sent again out of dead letters; no answer yet"
+        return "sent again from dead letters; no answer yet"
     at = wording.moment(receipt.ended_at_ms)
     if receipt.outcome is not ReceiptOutcome.WAITING:
         words = {ReceiptOutcome.DELIVERED: "delivered", ReceiptOutcome.DEAD: "given up"}
         why = f" ({receipt.reason})" if receipt.reason else ""
         return f"{words[receipt.outcome]} at {at}{why}"
     if kept is None:
-        return f"waits ({receipt.reason}); when it is tried next could not be read"
+        return f"waits ({receipt.reason}); the time of the next attempt could not be read"
     return f"waits ({receipt.reason}); next attempt at {wording.moment(due_at_ms(kept, schedule))}"
 
 
@@ -90,7 +90,7 @@ async def show_payload(asked: PageRequest) -> Page:
 async def _find(
     asked: PageRequest, stream: str, event_id: str, *, before_ms: int | None = None
 ) -> SearchResult:
-    # The field `all` asks for everything that came later.
+    # The field `all` asks to read on after each destination has reported an outcome.
     ids = () if asked.field("all") else asked.context.configuration.readers_of(stream)
     find = asked.sources.events.find
     async with asked.search_turn():
@@ -100,7 +100,7 @@ async def _find(
 def found_page(
     asked: PageRequest, event_id: str, result: SearchResult | None, *, shows_payload: bool = False
 ) -> Page:
-    """The page of the found events; without a result nothing was looked for."""
+    """Show the found events; without a result, only the search form."""
     stream = asked.field("stream")
     content = [*find_head(asked), done_note(sent_note(asked))]
     status = ""
@@ -143,7 +143,7 @@ def _timeline(found: FoundEvent, asked: PageRequest, again: Safe, payload: Safe)
 
 
 def _requests(steps: Sequence[TrailStep], context: PageContext) -> dict[int, Safe]:
-    """The newest requests, by the step with the outcome of each."""
+    """Return the newest requests, by the index of the step with each one's outcome."""
     made: dict[int, Safe] = {}
     for index in reversed(range(len(steps))):
         sent = steps[index].sent
@@ -155,14 +155,14 @@ def _requests(steps: Sequence[TrailStep], context: PageContext) -> dict[int, Saf
 
 
 def _rest_note(found: FoundEvent) -> Safe:
-    """Say which records were not looked at."""
+    """Say which records were not read."""
     if not found.trail.is_whole:
-        return tag("p", "There may be more: reading took too long to look at all.", class_="warn")
+        return tag("p", "There may be more: not all records could be read in time.", class_="warn")
     if not found.trail.ends_there:
         return NOTHING
     path = event_path(found.envelope.stream, found.envelope.event_id) + "&all=1"
-    return tag("p", "Whether it was sent again after that was not looked at to the end. ",
-               tag("a", "Look", href=path), class_="quiet")  # fmt: skip
+    return tag("p", "This page has not checked whether it was sent again after that. ",
+               tag("a", "Check", href=path), class_="quiet")  # fmt: skip
 
 
 def _by_destination(now: Sequence[tuple[str, str]]) -> Safe:
@@ -170,7 +170,7 @@ def _by_destination(now: Sequence[tuple[str, str]]) -> Safe:
 
 
 def batches_of(found: FoundEvent) -> Safe:
-    """The events sent together with it; if there are many, the nearest are named."""
+    """Show the events sent together with it; of many, only the nearest."""
     origin, stream = found.envelope.origin, found.envelope.stream
     facts: dict[str, Child] = {}
     for receipt in reversed(found.trail.receipts):
@@ -220,32 +220,32 @@ def _payload(found: FoundEvent) -> Safe:
 
 
 def _payload_button(found: FoundEvent, asked: PageRequest) -> Safe:
-    """A button that shows the payload to people with the right; each use is written down."""
+    """Return a button that shows the payload to people with the permission; each use is logged."""
     if not asked.viewer.may_change:
-        return tag("p", "The payload is shown to keys with the scope admin.", class_="quiet")
+        return tag("p", "Only keys with the scope admin can see the payload.", class_="quiet")
     envelope = found.envelope
     return form(
         "post",
         "/events/payload",
         {"csrf": asked.around.csrf, "stream": envelope.stream, "id": envelope.event_id},
         tag("button", "Show the payload", type="submit"),
-        tag("span", " This is written to the log of the console.", class_="quiet"),
+        tag("span", " The console logs each use of this button.", class_="quiet"),
     )
 
 
 def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
     read = f"{wording.plural(result.records_read, 'record')} read"
     if result.is_from_index:
-        return tag("p", "Found by the index of ids.", class_="quiet")
+        return tag("p", "Found with the index of ids.", class_="quiet")
     if result.passed_over:
         known = wording.plural(result.passed_over, "event")
         read = f"the index has the ids of {known}, and {read} besides"
     if result.index_is_behind:
-        read += " (the index of ids has not got everywhere yet)"
+        read += " (the index of ids does not cover all events yet)"
     if result.found:
         return tag("p", read + ".", class_="quiet")
     if result.back_to_ms is None:
-        text = f"There is no event of this id in {stream}: {read}, the whole log."
+        text = f"No event in {stream} has this id: {read}, the whole log."
         return tag("p", text, class_="none")
     further = form(
         "get",

@@ -1,4 +1,4 @@
-"""The steps of an event's way, from its records in the log."""
+"""The steps that an event has gone through, from its records in the log."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ class TrailStep:
 
 
 def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
-    """Everything that is known of an event, in the order of its occurrence."""
+    """Return all known steps of an event, in order."""
     envelope = found.envelope
-    stored = "Stored in Kafka, which reported it: the customer got a yes"
+    stored = "Stored in Kafka; the sender got a 2xx answer"
     if found.restored_by:
-        stored = f"Put back out of an archive, by the restore {found.restored_by}"
+        stored = f"Put back from an archive by the restore {found.restored_by}"
     steps = [
         TrailStep(envelope.accepted_at_ms, "gateway", "neutral", "POST accepted by the gateway"),
         TrailStep(
@@ -48,7 +48,7 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
         ),
     ]
     for receipt in found.trail.receipts:
-        # The last request's outcome and its consequence have the same time.
+        # The last request's failure and its consequence have the same time.
         steps += [*_failed_tries(receipt), _attempt(receipt)]
     delays_s = {tier.name: tier.delay_s for tier in schedule.tiers}
     for kept in found.trail.retries:
@@ -62,12 +62,12 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
         )  # fmt: skip
     for kept in found.trail.dead:
         reason = _header(kept, REASON)
-        facts = (_place(kept.place), ("died at", _when(_header(kept, DEAD_AT))), *_history(kept))
+        facts = (_place(kept.place), ("dead since", _when(_header(kept, DEAD_AT))), *_history(kept))
         steps.append(
             TrailStep(kept.stored_at_ms, "retrier", "bad",
                  f"Dead letter for {kept.envelope.destination_id}: {reason}", facts)
         )  # fmt: skip
-    # Clocks of two machines differ, but nothing is tried before it is stored.
+    # The clocks of two machines differ, but storing always comes before any attempt.
     return steps[:2] + sorted(steps[2:], key=lambda step: step.at_ms)
 
 
@@ -79,7 +79,7 @@ def due_at_ms(kept: KeptRecord, schedule: RetrySchedule) -> int:
 
 
 def _failed_tries(receipt: Receipt) -> Iterator[TrailStep]:
-    """Each refused request of a round, with the text of its answer."""
+    """Yield each refused request of a round, with the text of its answer."""
     for index, failed in enumerate(receipt.failed_tries):
         answer = failed.text[:SHOWN_CHARS_MAX]
         facts = (
@@ -101,16 +101,16 @@ def _failed_tries(receipt: Receipt) -> Iterator[TrailStep]:
 
 def _attempt(receipt: Receipt) -> TrailStep:
     if receipt.reason == REDRIVEN_REASON:
-        what = f"Sent again to {receipt.destination_id} by a person, out of dead letters"
+        what = f"Sent again to {receipt.destination_id} by a person, from dead letters"
         return TrailStep(receipt.ended_at_ms, "dead letters", "neutral", what)
     if receipt.reason == RESENT_REASON:
         what = f"Sent again to {receipt.destination_id} by a person"
         return TrailStep(receipt.ended_at_ms, "retrier", "neutral", what)
     took = wording.duration((receipt.ended_at_ms - receipt.started_at_ms) / 1000)
     whose = receipt.destination_id
-    # A parked event, or one that was refused unseen, has had no request.
+    # A parked event, or one that Hifi refused without trying, has had no request.
     is_tried = bool(receipt.batch_id)
-    waits = f"Not {'delivered to' if is_tried else 'tried at'} {whose}, to be tried again"
+    waits = f"Not {'delivered to' if is_tried else 'tried at'} {whose}; waits for another attempt"
     what, kind = {
         ReceiptOutcome.DELIVERED: (f"Delivered to {whose}", "good"),
         ReceiptOutcome.WAITING: (waits, "warn"),

@@ -1,4 +1,4 @@
-"""The page that finds events by id, ordering key or request id in whichever stream they are."""
+"""The page that finds events by id, ordering key or request id, in one stream or in all."""
 
 from collections.abc import Sequence
 from urllib.parse import urlencode
@@ -27,13 +27,13 @@ from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
 # The form's fields, and their labels.
 _NAMES = {"id": "Event id", "key": "Ordering key", "request": "Request id"}
 _OFF = (
-    "The index of events is switched off, so that one stream has to be named: choose it, or have"
-    " the operator set HIFI_OBSERVE_INDEX_BYTES_MAX to more than 0."
+    "The index of events is switched off, so choose a stream, or ask the operator to set"
+    " HIFI_OBSERVE_INDEX_BYTES_MAX to more than 0."
 )
 
 
 def find_head(asked: PageRequest) -> list[Child]:
-    """The title, and the form that asks for one of the three."""
+    """Return the title, and the form that asks for an id, a key or a request id."""
     fields = [
         tag("label", f"{says} ",
             tag("input", name=name, value=asked.field(name), autocomplete="off",
@@ -62,7 +62,7 @@ def find_head(asked: PageRequest) -> list[Child]:
 
 
 async def find_page(asked: PageRequest) -> Page | Response:
-    """The results of a search that names no id in a stream; only the form if it names nothing."""
+    """Show the results of a search; only the form if no field is filled in."""
     stream = asked.field("stream")
     match [name for name in _NAMES if asked.field(name)]:
         case []:
@@ -77,11 +77,11 @@ async def find_page(asked: PageRequest) -> Page | Response:
         case ["request"]:
             return await _by_request(asked, asked.field("request"))
         case _:
-            return _page(asked, nothing_yet("Give one of the three, and leave the others empty."))
+            return _page(asked, nothing_yet("Fill in only one of the three fields."))
 
 
 async def _by_id(asked: PageRequest, event_id: str) -> Page | Response:
-    """The streams that have the id, as the index knows; if it is only one, the event itself."""
+    """Show the streams that have the id, by the index; if there is only one, the event itself."""
     streams = _left_streams(asked)
     async with asked.search_turn():
         known = await asked.sources.events.among(streams, event_id)
@@ -98,7 +98,7 @@ async def _by_id(asked: PageRequest, event_id: str) -> Page | Response:
 
 
 async def _by_key(asked: PageRequest, key: str) -> Page | Response:
-    """The newest events of the key, of all streams that have it, as the index knows."""
+    """Show the newest events of the key in all streams that have it, by the index."""
     streams = _left_streams(asked)
     async with asked.search_turn():
         keyed = await asked.sources.events.of_key(streams, key)
@@ -114,7 +114,7 @@ async def _by_key(asked: PageRequest, key: str) -> Page | Response:
     heads = ("Event", "Stream", "Stored at", "Event time")
     return _page(
         asked,
-        table(heads, rows, caption="Events of this key, the newest first") if rows else NOTHING,
+        table(heads, rows, caption="Events of this key, newest first") if rows else NOTHING,
         tag("p", _said_of_all(keyed.told, "key"), class_="none" if not rows else "quiet"),
         _all_of_key(keyed, key),
         _further(asked, keyed.told, streams, "key"),
@@ -123,23 +123,23 @@ async def _by_key(asked: PageRequest, key: str) -> Page | Response:
 
 
 def _all_of_key(found: KeyedEvents, key: str) -> Safe:
-    """Where the rest is: only the newest that the index names are read."""
+    """Link to all events of the key: this page reads only the newest that the index has."""
     named = sorted({event.stream for event, _ in found.events} | set(found.unread))
     if not named:
         return NOTHING
-    note = f"The newest that the index names are shown, {EVENTS_MAX} at most. "
+    note = f"These are the newest in the index, {EVENTS_MAX} at most. "
     if found.unread:
-        note += "Reading took too long to look at all of them. "
+        note += "Some of them could not be read in time. "
     links = ways((stream, newest_path(stream, key=key)) for stream in named)
-    return tag("p", note, "All of this key, also older ones, in ", links, ".",
+    return tag("p", note, "All events of this key, by stream: ", links, ".",
                class_="warn" if found.unread else "quiet")  # fmt: skip
 
 
 async def _by_request(asked: PageRequest, request_id: str) -> Page | Response:
-    """The events that a request has brought, on the page of newest events of their stream."""
+    """Go to the events of a request, on the page of newest events of their stream."""
     came_ms = request_time_ms(request_id)
     if came_ms is None:
-        return _page(asked, nothing_yet("It is not the request_id of an answer: a UUID."))
+        return _page(asked, nothing_yet("This is not a request_id. Answers contain it, as a UUID."))
     since_ms = max(came_ms, asked.number("from") or 0)
     async with asked.search_turn():
         request = await asked.sources.events.request(request_id, since_ms=since_ms)
@@ -148,26 +148,26 @@ async def _by_request(asked: PageRequest, request_id: str) -> Page | Response:
         return RedirectResponse(newest_path(stream, request=request_id), status_code=303)
     if not request.ids and request.read_until_ms is not None:
         read_ms = request.read_until_ms
-        text = f"It is not in the ledger up to {wording.moment(read_ms)}; there is more to read."
+        text = f"Not in the ledger up to {wording.moment(read_ms)}; there is more to read."
         path = "/events?" + urlencode({"request": request_id, "from": read_ms})
         return _page(asked, nothing_yet(text), pager([("Read on", path)], "Ledger"))
-    # Another tenant's is not there for the viewer.
+    # The same text for requests of other tenants.
     text = (
-        "No request of this id has brought events to a stream that you may see: it is wrong, its"
-        " events were all refused, or it is older than the ledger. New requests are in the"
-        " ledger within a second or two."
+        "No request with this id has brought events to a stream that you may see. The id may be"
+        " wrong, all its events may have been refused, or it is older than the ledger. New requests"
+        " are in the ledger within a second or two."
     )
     return _page(asked, nothing_yet(text))
 
 
 def _left_streams(asked: PageRequest) -> list[str]:
-    """The streams after those that the previous page has covered."""
+    """Return the streams after those that the previous page has covered."""
     after = asked.field("after")
     return [each for each in asked.streams if each > after]
 
 
 def _further(asked: PageRequest, told: StreamsWithId, streams: Sequence[str], name: str) -> Safe:
-    """The way to the streams that the index was not asked of yet."""
+    """Link to the search in the streams that are not covered yet."""
     left = len(streams) - told.asked_count
     if not (left and told.asked_count):
         return NOTHING
@@ -179,11 +179,11 @@ def _further(asked: PageRequest, told: StreamsWithId, streams: Sequence[str], na
 def _said_of_all(told: StreamsWithId, name: str) -> str:
     if not told.has_index:
         return _OFF
-    sentence = f"The index of {name}s was asked of {wording.plural(told.asked_count, 'stream')}"
+    sentence = f"Searched the index of {name}s in {wording.plural(told.asked_count, 'stream')}"
     if told.index_is_behind:
-        sentence += ", and has not got everywhere yet"
+        sentence += ", which does not cover all events yet"
     if not told.streams:
-        sentence += f": it has none of this {name}. Choose a stream to read back in its log"
+        sentence += f": no event with this {name}. Choose a stream to search its log"
     return sentence + "."
 
 

@@ -1,4 +1,4 @@
-"""The page of the newest events of a stream, as the gateway finds them in the log."""
+"""The page of a stream's newest events, which the gateway finds in the log."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,11 +20,11 @@ from console.parts.pieces import (
 )
 from shared import wording
 
-# The fields to pick events by, in the gateway's words.
+# The search fields, named as in the gateway's API.
 _PICKED = ("destination", "outcome", "until", "key", "request", "contains")
 # The longest text that the gateway searches for.
 _TEXT_CHARS_MAX = 1_000
-# The gateway's cursors are numbers and dots; a longer text is none.
+# The longest cursor of the gateway; it consists of numbers and dots.
 _CURSOR_CHARS_MAX = 20_000
 
 
@@ -33,7 +33,7 @@ async def newest_page(asked: PageRequest) -> Page:
     picked = {name: text for name in _PICKED if (text := asked.field(name)[:_TEXT_CHARS_MAX])}
     content: list[Child] = [
         tag("h1", "Newest events"),
-        tag("p", "Events of one stream, newest first. Open one to read what it says.",
+        tag("p", "Events of one stream, newest first. Open one to see its content.",
             class_="lead"),
         _choice(asked, stream, picked),
     ]  # fmt: skip
@@ -43,7 +43,7 @@ async def newest_page(asked: PageRequest) -> Page:
             raise HTTPException(404, "There is no such stream, or it is not yours.")
         # A search for a text reveals the content of events.
         if "contains" in picked and not asked.viewer.may_change:
-            raise HTTPException(403, "Looking into events needs a key with the scope admin.")
+            raise HTTPException(403, "Searching in events needs a key with the scope admin.")
         listing = await asked.control.newest(stream, before=before, picked=picked)
         status = f"{wording.plural(len(listing['events']), 'event')} shown"
         content += [_rows(stream, listing), _older(stream, picked, listing, is_first=not before)]
@@ -65,15 +65,15 @@ def _choice(asked: PageRequest, stream: str, picked: Mapping[str, str]) -> Safe:
         {},
         stream_choice(asked.streams, stream),
         _select("Destination", "destination", {name: name for name in names}, picked, first="any"),
-        _select("By now", "outcome", {name: name for name in OUTCOMES}, picked,
-                first="anything"),
+        _select("Outcome", "outcome", {name: name for name in OUTCOMES}, picked,
+                first="any"),
         field("Stored until (UTC)", "until", type="datetime-local"),
         field("Ordering key", "key", size="16"),
         field("Request id", "request", size="36"),
-        field("With this text in it", "contains", size="24") if asked.viewer.may_change
+        field("Contains text", "contains", size="24") if asked.viewer.may_change
         else NOTHING,
         tag("button", "Show", type="submit"),
-        tag("a", "Find one by its id", href="/events"),
+        tag("a", "Find an event by its id", href="/events"),
         class_="row card pad",
     )  # fmt: skip
 
@@ -91,15 +91,13 @@ def _select(
 def _rows(stream: str, found: dict[str, Any]) -> Safe:
     events, looked_at = found["events"], found["looked_at"]
     if not events:
-        text = (
-            "No event." if found["is_complete"] else "None so far; there is more to look through."
-        )
+        text = "No event found." if found["is_complete"] else "None so far; older events may match."
         if looked_at:
-            text = f"None of the {wording.plural(looked_at, 'event')} that were looked at."
+            text = f"No match among {wording.plural(looked_at, 'event')}."
         return nothing_yet(text)
     heads = ["Event", "Accepted at", "Event time", "Ordering key", "Place in the log"]
     is_told = "destinations" in events[0]
-    heads += ["By now"] if is_told else []
+    heads += ["Outcomes"] if is_told else []
     rows: list[list[Child]] = [
         [
             tag("a", code(event["id"]), href=event_path(stream, event["id"])),
@@ -113,7 +111,7 @@ def _rows(stream: str, found: dict[str, Any]) -> Safe:
     ]
     caption = f"Newest events of {stream}"
     if is_told:
-        caption += f", of {wording.plural(looked_at, 'event')} that were looked at"
+        caption += f", found among {wording.plural(looked_at, 'event')}"
     return table(heads, rows, caption=caption)
 
 
@@ -135,7 +133,7 @@ def _older(
     newest = "/events/newest?" + urlencode({"stream": stream, **picked})
     older = ""
     if found["older"]:
-        # The cursor says where to go on, so it replaces `until`.
+        # The cursor says where to continue, so it replaces `until`.
         rest = {name: text for name, text in picked.items() if name != "until"}
         older = "/events/newest?" + urlencode({"stream": stream, **rest, "before": found["older"]})
     return pager([("" if is_first else "Newest", "" if is_first else newest), ("Older", older)],

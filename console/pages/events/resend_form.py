@@ -19,23 +19,23 @@ from shared.runtime.kafka.lookup.event_search import FoundEvent
 log = structlog.get_logger()
 
 PATH = "/events/resend"
-# Destinations whose outcome the address carries; it has no room for more.
+# The most destinations whose outcome fits into the address.
 _TOLD_MAX = 50
 
 
 def send_again_form(found: FoundEvent, asked: PageRequest) -> Safe:
-    """A button for one destination or all of them, with the command that does the same."""
+    """Return a button for one destination or all of them, and the command that does the same."""
     envelope = found.envelope
     names = _names(asked, envelope.stream)
     if not names:
         return NOTHING
     place = str(Place(envelope.origin.partition, envelope.origin.offset))
-    # By its place: senders choose the ids of events, and this is pasted into a shell.
+    # Senders choose event ids, and people paste this into a shell: so it names the place instead.
     command = f"hifi events resend {envelope.stream} --place {place}"
     if not asked.viewer.may_change:
         says = " sends it again, with a key of the scope admin."
         return tag("p", code(command), says, class_="quiet")
-    options = [tag("option", "each that has taken it, or for which it was given up", value="")]
+    options = [tag("option", "all that have taken it or for which it was given up", value="")]
     options += [tag("option", name, value=name) for name in names]
     hidden = {
         "csrf": asked.around.csrf,
@@ -52,12 +52,12 @@ def send_again_form(found: FoundEvent, asked: PageRequest) -> Safe:
         class_="row card pad",
     )
     note = tag("p", "Or: ", code(f"{command} --destination NAME"),
-               ". It goes within half a minute, under the same id.", class_="quiet")  # fmt: skip
+               ". It is sent within half a minute, under the same id.", class_="quiet")  # fmt: skip
     return fragment(button, note)
 
 
 async def resend(asked: PageRequest) -> Response:
-    """Send the event again if the gateway allows the viewer to; a page shows its refusal."""
+    """Send the event again if the gateway lets the viewer; otherwise show the refusal."""
     stream, event_id = asked.field("stream"), asked.fields.get("id", "")
     if stream not in asked.streams:
         raise HTTPException(404, "There is no such stream, or it is not yours.")
@@ -92,16 +92,16 @@ async def resend(asked: PageRequest) -> Response:
 
 
 def sent_note(asked: PageRequest) -> str:
-    """Report an event's new outcome at each destination; no text of the address is repeated."""
+    """Report the event's outcome at each destination, without repeating text from the address."""
     names = set(_names(asked, asked.field("stream")))
     pairs = (pair.partition(":") for pair in asked.field("sent").split(","))
     outcomes = {name: what for name, _, what in pairs if name in names}
     resent = [name for name, what in outcomes.items() if what == "resent"]
     sentences = (
-        [f"It goes again to {' and '.join(resent)}, within half a minute."] if resent else []
+        [f"Will be sent again to {' and '.join(resent)} within half a minute."] if resent else []
     )
     sentences += [
-        f"Not to {name}: {LEFT_ALONE[what]}."
+        f"Not sent to {name}: {LEFT_ALONE[what]}."
         for name, what in outcomes.items()
         if what in LEFT_ALONE
     ]

@@ -1,6 +1,6 @@
 """Shows the request of an attempt, rebuilt from its receipt and its destination's settings.
 
-Sent requests are not kept. The page says so, and lists what cannot be known of them.
+Hifi does not keep sent requests. The page says so, and names the unknown headers.
 """
 
 import re
@@ -15,12 +15,12 @@ from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.wording import plural
 
 MASK = "(masked)"
-# How many of the destination's own headers to show, and characters of each.
+# The most headers of a destination to show, and characters of each.
 HEADERS_MAX, VALUE_CHARS_MAX = 10, 100
 _URL_CHARS_MAX = 300
-# Somebody may have put a secret where everybody can read it.
+# Headers with such names are masked: somebody may have put a secret into a header that is not.
 _LIKE_A_SECRET = re.compile(r"auth|cookie|key|passw|secret|session|signature|token", re.IGNORECASE)
-# The type of its body, and a description of its content.
+# The content type of a body, and a description of its content.
 _BODIES: dict[BodyFormat, tuple[str, str]] = {
     "json": ("application/json", "a JSON array of {}"),
     "cloudevents": ("application/cloudevents-batch+json", "a JSON array of {} as CloudEvents"),
@@ -31,7 +31,7 @@ _BODIES: dict[BodyFormat, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
-    """The facts that a receipt has about one of the requests of its round."""
+    """The facts in a receipt about one of the requests of its round."""
 
     destination_id: str
     batch_id: str
@@ -67,7 +67,7 @@ class SentRequest:
 
 
 def request_shown(sent: SentRequest, to: Destination) -> Safe:
-    """A request's line, its headers and the kind of its body, behind a summary that opens it."""
+    """Show a request's first line, headers and kind of body; a click on the summary opens them."""
     lines = [
         f"POST {shown_url(to.url)}",
         *(f"{name}: {value}" for name, value in headers(sent, to)),
@@ -83,10 +83,10 @@ def request_shown(sent: SentRequest, to: Destination) -> Safe:
 
 
 def request_note() -> Safe:
-    """A note for people who read the requests."""
+    """Return the note on how exact the shown requests are."""
     says = (
-        "Hifi does not store requests. This one is rebuilt from the receipt and today's settings,"
-        " so it differs if the settings have changed since. If the batch was split, or its events"
+        "Hifi does not store requests. It rebuilds them from the receipts and today's settings, so"
+        " they differ if the settings have changed since. If the batch was split, or its events"
         " had different outcomes, webhook-id, hifi-events, hifi-attempt and hifi-try come from the"
         " receipt. The labels hifi-maybe-duplicate, hifi-replay and hifi-restored are not known."
     )
@@ -98,7 +98,7 @@ _UNLESS_SET = (("user-agent", "hifi"), ("accept-encoding", "identity"))
 
 
 def headers(sent: SentRequest, to: Destination) -> Iterator[tuple[str, str]]:
-    """The known headers of a request, in the order of sending; secrets are masked."""
+    """Yield the known headers of a request in the order of sending, with secrets masked."""
     yield "host", urlsplit(to.url).netloc.rpartition("@")[2]
     match to.auth:
         case Basic():
@@ -111,7 +111,7 @@ def headers(sent: SentRequest, to: Destination) -> Iterator[tuple[str, str]]:
     for name, value in own[:HEADERS_MAX]:
         yield name, MASK if _LIKE_A_SECRET.search(name) else value[:VALUE_CHARS_MAX]
     if len(own) > HEADERS_MAX:
-        yield "...", f"{plural(len(own) - HEADERS_MAX, 'header')} more of its settings"
+        yield "...", f"{plural(len(own) - HEADERS_MAX, 'header')} more from the settings"
     yield "content-type", _BODIES[to.body_format][0]
     named = {name.lower() for name, _ in own}
     yield from ((name, value) for name, value in _UNLESS_SET if name not in named)
@@ -129,7 +129,7 @@ def headers(sent: SentRequest, to: Destination) -> Iterator[tuple[str, str]]:
 
 
 def shown_url(url: str) -> str:
-    """The URL without user, password and the values of its query."""
+    """Return the URL without user, password and the values of its query."""
     parts = urlsplit(url)
     names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
     # A query without names may be a secret as a whole.
@@ -142,7 +142,7 @@ def shown_url(url: str) -> str:
 def _body(sent: SentRequest, to: Destination) -> str:
     body = _BODIES[to.body_format][1].format(plural(sent.event_count, "event"))
     if sent.event_count > 1:
-        body += ", this one among them"
+        body += ", including this one"
     if to.fields:
         body += ", only the members " + ", ".join(to.fields)[:VALUE_CHARS_MAX]
-    return body if to.compression == "none" else f"{body}, packed by {to.compression}"
+    return body if to.compression == "none" else f"{body}, compressed with {to.compression}"

@@ -1,1 +1,1 @@
-"""Real time: what a driver and its tasks say to each other while those follow their logs."""
+"""Real time: the messages between a driver and its tasks while the tasks follow their logs."""

@@ -40,7 +40,7 @@ class Following:
         self._begun.pop(number_of(job.units), None)
 
     def prolong(self, *, now_s: float, ours_until_ms: int) -> None:
-        """Prolong the jobs that would start again just as they are."""
+        """Prolong the jobs that would start again unchanged."""
         words: list[RecordOut] = []
         for turn in self.turns.due(now_s=now_s):
             number = number_of(turn.job.units)
@@ -55,7 +55,7 @@ class Following:
             telling.add_done_callback(self._telling.discard)
 
     def _has_all(self, job: Job) -> bool:
-        """Say whether all of it is under way: strands that left and came back are replanned."""
+        """Say whether the whole job is under way: strands that left and came back are replanned."""
         return all(
             self.book.is_with(Strand(name, unit.where), span)
             for unit in job.units
@@ -63,14 +63,14 @@ class Following:
         )
 
     async def _tell(self, words: Iterable[RecordOut]) -> None:
-        # A job that does not hear of it ends, and starts again.
+        # A job that does not get its term ends, and starts again.
         with suppress(*AWAY):
             await self.outlet.store(list(words))
 
     def _orders_of(self, name: str) -> object:
-        """Return the orders that a task depends on, with others' news if they send there, too."""
+        """Return the orders that a task depends on, with news of other machines that send there."""
         lane, known = self.lane_of(name), self.states.flows.get(name)
-        # An executor hears of others only by its orders, and takes silent ones for gone.
+        # An executor learns of other machines only from its orders, and takes silent ones for gone.
         heard_ms = known.published_at_ms if known and known.flow.neighbours.active else 0
         return lane and (lane.destination, lane.kind, known and known.store, heard_ms)
 
@@ -89,11 +89,11 @@ class Following:
             ):
                 continue
             if self.book.is_with(strand, span):
-                # As its worker has written it.
+                # The mark that the worker has written.
                 marks[strand] = Mark(at, OPEN, life=span.life)
                 mark = Mark(at, at, life=span.life)
             else:
-                # It became free earlier, and may have gone on since.
+                # The strand became free earlier, and may have moved on since.
                 mark = self.book.mark(strand)
             lane = self.lane_of(strand.destination)
             is_following = lane is not None and lane.kind is JobKind.FOLLOWING

@@ -1,7 +1,7 @@
-"""Says and hears for how long a task may follow its logs.
+"""Writes and reads how long a task may follow its logs.
 
-A task ends at its time unless a word in Kafka has given it more. So a driver that says nothing, as
-it has ended, or has changed settings to send, has ended the task.
+A task ends at its time unless a record in Kafka has given it more. So if a driver writes none, as
+it has ended or has changed settings, the task ends.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -21,9 +21,9 @@ _WAIT_MS = 500
 
 
 class Term(msgspec.Struct, frozen=True):
-    """A task's orders from its start, with the values that count from now on."""
+    """The new values of two of a task's orders."""
 
-    # Since its start.
+    # Counted from the task's start.
     follow_s: float
     ours_until_ms: int
 
@@ -45,7 +45,7 @@ async def terms_of(number: int, log: LogClient, node: int, at: int) -> AsyncIter
     """Yield the terms for a job from an offset on; on an error they end, and so does the job."""
     with suppress(*AWAY, msgspec.MsgspecError):
         while True:
-            # On a connection of its own: a broker answers one request after the other.
+            # On a connection of its own: a broker answers one request after another.
             answers = await log.fetch(node, {TERMS_LOG: at}, wait_ms=_WAIT_MS, connection=1)
             answer = answers[TERMS_LOG]
             if answer.error is not None:

@@ -1,1 +1,1 @@
-"""The state of single strands: how far each is, and the event that it may wait for."""
+"""The state of single strands: their positions, and the events that they may wait for."""

@@ -1,4 +1,4 @@
-"""Says when to try an event again that blocks all behind it."""
+"""Chooses when to retry an event that blocks all behind it."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from shared.runtime.clock import now_ms
 
 
 def wait_until_s(at_ms: int) -> float:
-    """Return that time in time.monotonic; a past time becomes now."""
+    """Convert a time to time.monotonic; a past time becomes now."""
     return time.monotonic() + max(0, at_ms - now_ms()) / 1000
 
 
@@ -20,7 +20,7 @@ def wait_until_s(at_ms: int) -> float:
 class Blocks:
     """The strands of one process that an event holds up."""
 
-    # Returns the blocked strands, with the histories of their events; and tries one at once.
+    # Returns the blocked strands, with their events' histories; the next tries one at once.
     blocked: Callable[[], list[tuple[Strand, History]]]
     try_now: Callable[[Strand], None]
     # Returns a destination if it may be sent to now.
@@ -28,7 +28,7 @@ class Blocks:
     _seen: Configuration = field(default_factory=Configuration)
 
     def look(self, configuration: Configuration) -> None:
-        """Try strands now that a person has resumed, or that need not wait in line any more."""
+        """Retry at once the strands that a person has resumed, or that need no order any more."""
         if configuration is self._seen:
             return
         self._seen = configuration

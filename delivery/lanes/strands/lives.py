@@ -31,13 +31,13 @@ class Lives:
 
     log: LogClient
     now: dict[str, str] = field(default_factory=dict)
-    # When to ask again; never, unless somebody has reason to.
+    # When to ask again; infinite if there is no reason to.
     again_s: float = 0.0
-    # Deleted topics: a broker may not have heard of that yet.
+    # The ids of deleted topics, which a broker may still report.
     _former: set[str] = field(default_factory=set)
 
     async def look(self, topics: Collection[str]) -> None:
-        """Ask for the ids of these topics; without an answer all is as it was."""
+        """Ask for the ids of these topics; without an answer nothing changes."""
         ids: Mapping[str, str] = {}
         with suppress(*AWAY, TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
@@ -60,13 +60,13 @@ class Lives:
         return mark.life in {"", self.now.get(strand.where.topic)}
 
     def is_former(self, strand: Strand, mark: Mark) -> bool:
-        """Say whether a mark is in a deleted topic, as far as Kafka says."""
+        """Say whether a mark is in a deleted topic, as far as Kafka reports it."""
         return strand.where.topic in self.now and not self.has(strand, mark)
 
     def begun_anew(self, strand: Strand, mark: Mark, start: int, end: int) -> Mark:
-        """Return where it goes on in the present topic.
+        """Return where a strand continues in the present topic.
 
-        In the moment of the change a worker may have read the new topic by an offset of the old.
+        During the change a worker may have read the new topic at an offset of the old one.
         """
         log.error("lane.topic_made_anew", lane=strand.destination, where=strand.where, at=mark.at)
         return Mark(start, max(start, min(mark.until, end)))

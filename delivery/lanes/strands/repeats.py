@@ -1,4 +1,4 @@
-"""Reads and writes the ranges of a log that were sent again, as nobody knew their outcomes.
+"""Reads and writes the ranges of a log that were sent again because their outcomes were unknown.
 
 A range is written before it is sent: copies of its events may wait in a tier, and need labels.
 """
@@ -13,7 +13,7 @@ from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import LANES
 from shared.proof.intervals import Offsets
 
-# First offset and end of each, ascending; no two of them touch.
+# The first offset of a range, and its end. Listed ranges ascend, and no two of them touch.
 Stretch: TypeAlias = tuple[int, int]
 
 _SUFFIX = b":repeats"
@@ -40,7 +40,7 @@ _DECODER = msgspec.json.Decoder(RepeatsRecord)
 def unsaid(
     known: Mapping[Strand, RepeatedRanges], begun: Mapping[Strand, Stretch]
 ) -> dict[Strand, tuple[Stretch, ...]]:
-    """The ranges to write for strands whose record does not cover what begins now."""
+    """Return the ranges to write for strands whose records do not cover these new ranges."""
     news: dict[Strand, tuple[Stretch, ...]] = {}
     for strand, (begin, end) in begun.items():
         ranges = Offsets.of(known[strand].ranges if strand in known else ())
@@ -56,7 +56,7 @@ def repeats_record(strand: Strand, ranges: tuple[Stretch, ...]) -> RecordOut:
 
 
 def repeats_key(strand: Strand) -> bytes:
-    """A key that no mark has."""
+    """Return a key that no mark has."""
     reader, (topic, partition) = strand
     return f"{reader}:{topic}:{partition}".encode() + _SUFFIX
 

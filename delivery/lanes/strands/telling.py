@@ -1,4 +1,4 @@
-"""Tells Kafka where strands are, how far they may go, and which ranges are sent again."""
+"""Writes to Kafka where strands are, how far they may go, and which ranges are sent again."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Teller:
     """Writes the marks of one process before anything is sent."""
 
     store: Callable[[Sequence[RecordOut]], Awaitable[None]]
-    # Where a strand is, if it is ours.
+    # Returns a strand's mark if the strand is ours.
     mark: Callable[[Strand], Mark | None]
     # The records that the log has already.
     marks: dict[Strand, Mark]
@@ -38,7 +38,7 @@ class Teller:
         )
 
     async def tell(self, strands: Iterable[Strand]) -> None:
-        """Write where strands are, and how far they may go, if the log does not say so yet."""
+        """Write where strands are, and how far they may go, unless the log already has that."""
         await self._store(strands, [])
 
     async def _store(self, strands: Iterable[Strand], before: Sequence[RecordOut]) -> None:

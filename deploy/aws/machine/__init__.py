@@ -1,1 +1,1 @@
-"""Runs beside Hifi on each machine: its start, end and metrics. Only the standard library."""
+"""Runs beside Hifi on each machine, for its start, end and metrics; standard library only."""

@@ -1,4 +1,4 @@
-"""`python -m deploy.aws.machine boot|stay|load|units`: what the units of an image call."""
+"""`python -m deploy.aws.machine boot|stay|load|units`: the commands of an image's units."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("what", choices=("boot", "stay", "load", "units"))
     parser.add_argument("--folder", type=Path, default=Path(RUN), help="where to write files")
     parser.add_argument("--metadata", default=ADDRESS, help="the metadata service")
-    parser.add_argument("--every", type=float, help="seconds from one look to the next")
+    parser.add_argument("--every", type=float, help="seconds between two rounds")
     given = parser.parse_args()
     instance = Instance(given.metadata)
     try:

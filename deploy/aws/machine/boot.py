@@ -1,6 +1,6 @@
 """Prepares a machine: fetches its secrets and writes its services' settings, into memory only.
 
-A service's unit starts where there is a file for it (units.py), so all machines have one image.
+A service's unit starts only if its file exists (units.py), so all machines use the same image.
 """
 
 import json
@@ -13,7 +13,7 @@ from deploy.aws.machine.instance import Instance
 from shared.runtime.files.whole_file import write_whole
 from shared.runtime.setup_error import SetupError
 
-# The names of a user's fields in the secrets of MSK, and our variables for them.
+# The fields of a user in MSK's secrets, and our variables for them.
 _OF_USER = {"username": "HIFI_KAFKA_USER", "password": "HIFI_KAFKA_PASSWORD"}
 # The characters that are special to systemd between double quotes.
 _SPECIAL = str.maketrans({sign: f"\\{sign}" for sign in '\\"$`'})
@@ -32,7 +32,7 @@ def prepare(instance: Instance, folder: Path) -> list[Path]:
     try:
         brokers = aws.brokers(config["cluster"])
     except CallError as error:
-        raise SetupError(f"Where Kafka is cannot be told: {error}") from error
+        raise SetupError(f"Kafka's addresses cannot be read: {error}") from error
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for service, settings in config["services"].items():
@@ -52,10 +52,10 @@ def prepare(instance: Instance, folder: Path) -> list[Path]:
 
 
 def environment_file(variables: Mapping[str, str]) -> str:
-    """As systemd reads it (systemd.exec(5), EnvironmentFile=)."""
+    """Return the text of systemd's EnvironmentFile= (systemd.exec(5))."""
     for name, value in variables.items():
         if "\n" in value or "\0" in value:
-            raise SetupError(f"{name} has more than one line, which no variable may have.")
+            raise SetupError(f"{name} has a line break or a NUL, which no variable may contain.")
     lines = (f'{name}="{value.translate(_SPECIAL)}"\n' for name, value in variables.items())
     return "".join(lines)
 
@@ -66,8 +66,8 @@ def _secrets(aws: Aws, names: list[str]) -> Iterator[tuple[str, str]]:
             members = aws.secret(name)
         except CallError as error:
             raise SetupError(
-                f"The secret {name} cannot be read: {error}. If it has no value yet, give it one:"
-                " docs/aws.md, `The secrets`."
+                f"The secret {name} cannot be read: {error}. If it has no value yet, set one: see"
+                " `The secrets` in docs/aws.md."
             ) from error
         for member, value in members.items():
             yield _OF_USER.get(member, member), value

@@ -1,6 +1,6 @@
 """Calls AWS as the machine's role, signed with the standard library (Signature Version 4).
 
-Half a dozen calls of four services: a client of 16 MB that starts in a second is not needed.
+Half a dozen calls to five services do not justify a client of 16 MB that takes a second to start.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from shared.runtime.clock import now_ms
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _TIMEOUT_S = 10.0
 _WORDS_MAX = 300
-# By which name a service is called, and checks signatures, where it is another.
+# The names of services in addresses and signatures, if they differ from ours.
 _HOSTS = {"cloudwatch": "monitoring"}
 _VERSIONS = {
     "autoscaling": "2011-01-01",
@@ -30,23 +30,23 @@ _VERSIONS = {
 
 
 class CallError(OSError):
-    """AWS said no, or nothing."""
+    """AWS refused a call, or did not answer."""
 
 
 class Aws:
-    """The services of a region; `endpoint` has {service} and {region} in it."""
+    """Calls the services of a region; `endpoint` is an address with {service} and {region}."""
 
     def __init__(self, instance: Instance, *, region: str, endpoint: str) -> None:
         self._instance, self._region, self._endpoint = instance, region, endpoint
 
     def query(self, service: str, action: str, **parameters: str | float) -> str:
-        """A call of the older kind: a form, answered with XML."""
+        """Call an older service with a form; return the XML answer."""
         form = {"Action": action, "Version": _VERSIONS[service], **parameters}
         headers = {"content-type": "application/x-www-form-urlencoded"}
         return self._call(service, "POST", "/", urlencode(form).encode(), headers)
 
     def secret(self, name: str) -> Mapping[str, str]:
-        """The members of a secret."""
+        """Return the members of a secret."""
         headers = {
             "content-type": "application/x-amz-json-1.1",
             "x-amz-target": "secretsmanager.GetSecretValue",
@@ -57,7 +57,7 @@ class Aws:
         return members
 
     def brokers(self, cluster: str) -> str:
-        """Where a cluster of MSK is entered with SCRAM."""
+        """Return an MSK cluster's addresses for SCRAM."""
         path = f"/v1/clusters/{quote(cluster, safe='')}/bootstrap-brokers"
         answer: Mapping[str, Any] = json.loads(self._call("kafka", "GET", path, b"", {}))
         return str(answer["bootstrapBrokerStringSaslScram"])
@@ -77,7 +77,7 @@ class Aws:
             headers=headers,
             at_ms=now_ms(),
         )
-        request = urllib.request.Request(  # noqa: S310 - of the template, https but in tests
+        request = urllib.request.Request(  # noqa: S310 - from the template; https except in tests
             url, data=body or None, headers=signed, method=method
         )
         try:
@@ -103,7 +103,7 @@ def signed_headers(
     headers: Mapping[str, str],
     at_ms: int,
 ) -> dict[str, str]:
-    """The headers of a request with its signature among them."""
+    """Return the headers of a request, including its signature."""
     parts = urlsplit(url)
     moment = _moment(at_ms)
     signed = {**headers, "host": parts.netloc, "x-amz-date": moment}
@@ -113,7 +113,7 @@ def signed_headers(
     canonical = "\n".join(
         [
             method,
-            # Every service but S3 wants the path escaped once more than it is sent.
+            # Every service but S3 wants the path escaped once more than in the request.
             quote(parts.path or "/"),
             parts.query,
             *(f"{name}:{signed[name].strip()}" for name in sorted(signed)),

@@ -1,4 +1,4 @@
-"""Asks the metadata service (version 2) for the machine's identity and its coming end."""
+"""Asks the metadata service (version 2) for the machine's identity and its planned end."""
 
 import json
 import urllib.request
@@ -13,7 +13,7 @@ _TIMEOUT_S = 5.0
 
 
 class Instance:
-    """The machine that this runs on, as its metadata service knows it."""
+    """The machine that this process runs on, according to its metadata service."""
 
     def __init__(self, address: str = ADDRESS) -> None:
         self._address = address
@@ -49,7 +49,7 @@ class Instance:
         return text
 
     def _get(self, path: str) -> str | None:
-        """Return the text at a path; None where there is nothing."""
+        """Return the text at a path; None if there is none."""
         life = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_S)}
         token = self._ask("api/token", life, method="PUT")
         return self._ask(path, {"X-aws-ec2-metadata-token": token or ""})

@@ -1,8 +1,8 @@
 """Publishes the used share of a group's rating every ten seconds, by which the groups scale.
 
-A gateway says it of itself. For delivery the active observer does, as it knows all lanes: those
-that wait for a destination and not for us are not in it, as no machine would help them (ADR 0065).
-Every machine says each minute how long its disk was waited for, which processor time does not show.
+A gateway publishes its own. For delivery the active observer does, because it knows all lanes. It
+leaves out lanes that wait for their destination, because more machines would not help (ADR 0065).
+Every machine publishes its disk waits each minute, which processor time does not show.
 """
 
 import re
@@ -28,7 +28,7 @@ USE, LOAD, LAG = "RatedUse", "LoadPerMachine", "LagSeconds"
 DISK_WAIT = "DiskWaitPercent"
 EVERY_S = 10.0
 # The share of the last minute in which a task waited for a disk (the kernel's pressure figures).
-# Every sixth turn publishes it, because each call to AWS costs money.
+# Published only in every sixth round, because each call to AWS costs money.
 _PRESSURE = Path("/proc/pressure/io")
 _WAITED = re.compile(r"^some .*avg60=([\d.]+)", re.MULTILINE)
 _WAIT_TURNS = 6
@@ -49,7 +49,7 @@ NOT_OURS = frozenset(
 
 
 class MetricsPage:
-    """The metrics of a process, as it shows them."""
+    """The metrics that a process shows."""
 
     def __init__(self, text: str) -> None:
         self._rows = [
@@ -67,7 +67,7 @@ class MetricsPage:
 
 
 def delivery_load(page: MetricsPage, *, rating: float) -> tuple[float, float] | None:
-    """Return the work in machines, and the largest lag; None if another observer knows."""
+    """Return the load in machines, and the largest lag; None if this observer is not active."""
     if not page.sum_of(m.OBSERVE_LEASE_UP):
         return None
     not_ours = {
@@ -93,14 +93,14 @@ def delivery_load(page: MetricsPage, *, rating: float) -> tuple[float, float] | 
 
 
 class GatewayUse:
-    """How much of its rating a gateway machine is used to, from one look to the next."""
+    """The used share of a gateway machine's rating, from one round to the next."""
 
     def __init__(self, rating: float) -> None:
         self._rating = rating
         self._before: tuple[float, float] | None = None
 
     def seen(self, pages: Sequence[MetricsPage], at_s: float) -> float | None:
-        """Return the use since the last look; None at first and after a worker's restart."""
+        """Return the use since the last round; None at first and after a worker's restart."""
         total = sum(page.sum_of(m.GATEWAY_EVENTS) for page in pages)
         before, self._before = self._before, (at_s, total)
         if before is None or total < before[1]:
@@ -118,7 +118,7 @@ def disk_wait(pressure: Path = _PRESSURE) -> dict[str, float]:
 
 
 def publish(instance: Instance, *, every_s: float = EVERY_S) -> None:
-    """Publish until the process ends; log a failure and retry at the next turn."""
+    """Publish until the process ends; log a failure and retry in the next round."""
     config = instance.config
     load, aws = config["load"], aws_of(instance, config)
     use = GatewayUse(load["rating"])

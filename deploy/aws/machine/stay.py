@@ -1,4 +1,4 @@
-"""Tells AWS when a machine is ready, and ends its services in good time before it is taken away."""
+"""Tells AWS when a machine is ready, and stops its services before AWS takes it away."""
 
 import subprocess
 import sys
@@ -12,19 +12,19 @@ from deploy.aws.machine.boot import aws_of
 from deploy.aws.machine.calls import Aws, CallError
 from deploy.aws.machine.instance import Instance
 
-# Two minutes' notice and no more are given of a spot machine's end.
+# AWS gives only two minutes' notice of a spot machine's end.
 POLL_S = 5.0
 _ANSWER_TIMEOUT_S = 5.0
-# So often in a row a service does not say that it lives, a minute and more, before it is restarted.
+# A service is restarted after this many missed checks in a row, which take a minute or more.
 _SILENT_MAX = 12
-# Longer than any unit may take to stop (units.py), and well within the hook's.
+# Longer than any unit may take to stop (units.py), and well within the hook's time.
 _STOP_TIMEOUT_S = 110.0
-# As the template calls the hooks.
+# The template's names for the hooks.
 START, END = "start", "end"
 
 
 def stay(instance: Instance, *, poll_s: float = POLL_S) -> int:
-    """Until the machine is to end, and its services have ended: how their stop ended."""
+    """Run until the machine must end and its services have stopped; return their stop's code."""
     config = instance.config
     aws = aws_of(instance, config)
     why = _until_ready(instance, config["services"], poll_s)
@@ -42,7 +42,7 @@ def stay(instance: Instance, *, poll_s: float = POLL_S) -> int:
 def _until_ready(
     instance: Instance, services: Mapping[str, Mapping[str, Any]], poll_s: float
 ) -> str | None:
-    """None once all are ready; or why the machine is to end before."""
+    """Return None when all are ready, or why the machine must end before that."""
     waiting = [url for service in services.values() for url in service["ready"]]
     while waiting:
         if why := _why_end(instance):
@@ -63,8 +63,8 @@ def _until_end(instance: Instance, services: Mapping[str, Mapping[str, Any]], po
             silent[name] = 0 if all(map(_says_yes, service["live"])) else silent[name] + 1
             if silent[name] >= _SILENT_MAX:
                 silent[name] = 0
-                _say(f"{name} does not live, and is started again")
-                # Do not wait for it: a notice may come in the meantime.
+                _say(f"{name} does not answer, and is restarted")
+                # Do not wait for the restart: a notice may come meanwhile.
                 _systemctl("restart", [name], "--no-block")
         time.sleep(poll_s)
 
@@ -73,7 +73,7 @@ def _why_end(instance: Instance) -> str | None:
     try:
         return instance.why_end()
     except OSError as error:
-        # That it does not answer once is no reason to end, nor to stop asking.
+        # One missing answer is no reason to end; ask again in the next round.
         _say(f"the metadata service does not answer: {error}")
         return None
 
@@ -98,7 +98,7 @@ def _say_ready(aws: Aws, instance_id: str, config: Mapping[str, Any]) -> None:
             Status="SUCCESS",
         )
     except CallError as error:
-        # Only a stack that is being rolled out waits for it.
+        # Only a stack that is being rolled out waits for the signal.
         _say(f"nobody waits for the signal: {error}")
 
 
@@ -122,7 +122,7 @@ def _complete(aws: Aws, instance_id: str, group: str, hook: str) -> None:
             LifecycleActionResult="CONTINUE",
         )
     except CallError as error:
-        # AWS takes a spot machine away regardless of the group, and a hook has its own time.
+        # AWS takes spot machines away whatever the group does, and hooks time out by themselves.
         _say(f"the group does not wait for {hook}: {error}")
 
 

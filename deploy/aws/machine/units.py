@@ -7,8 +7,8 @@ HOME, RUN, DATA = "/opt/hifi", "/run/hifi", "/var/lib/hifi"
 JARS_CACHE = f"{HOME}/cache"
 PROMETHEUS = "prometheus.yml"
 _PYTHON = f"{HOME}/.venv/bin/python"
-# A gateway's notice, its last answers and what is under way (docs/fleet.md), and a little; delivery
-# drains for 20 s and Spark ends then.
+# Enough for a gateway's notice, its last answers and its open requests (docs/fleet.md), with some
+# reserve. Delivery drains for 20 s, and then Spark ends.
 _STOP_S = 100
 # The command that starts each service; the gateway's variables set its number of workers.
 SERVICES = {
@@ -21,7 +21,7 @@ SERVICES = {
 
 
 def units() -> Mapping[str, str]:
-    """All of them, by the names of their files."""
+    """Return the text of each unit, by file name."""
     machine = f"{_PYTHON} -m deploy.aws.machine"
     boot = _unit(
         "Secrets and settings of this machine, in memory",
@@ -31,8 +31,8 @@ def units() -> Mapping[str, str]:
             "RemainAfterExit=yes",
             "RuntimeDirectory=hifi",
             "RuntimeDirectoryPreserve=yes",
-            # Until the metadata service and the store of secrets have answered. Not by Restart=: a
-            # first failure would end the starts of all that require this unit, for good.
+            # Retry until the metadata service and the secrets' store answer. Restart= would not do:
+            # a first failure would permanently cancel the start of all units that require this.
             "TimeoutStartSec=infinity",
             f"ExecStart=/bin/sh -c 'until {machine} boot --folder {RUN}; do sleep 10; done'",
         ],
@@ -43,15 +43,15 @@ def units() -> Mapping[str, str]:
         )
         for name, command in SERVICES.items()
     }
-    # Root, as it stops the others.
+    # `stay` runs as root, because it stops the others.
     beside = {
         "stay": _unit(
-            "Says when this machine is ready, and ends it in good time",
+            "Reports when this machine is ready, and stops its services in time",
             unit=["Requires=hifi-boot.service", "After=hifi-boot.service"],
             service=["Restart=on-failure", "RestartSec=5", f"ExecStart={machine} stay"],
         ),
         "load": _unit(
-            "Says how much of its rating is used",
+            "Publishes how much of its rating this machine uses",
             unit=_after_boot("load.json"),
             service=[
                 "User=hifi",
@@ -61,7 +61,7 @@ def units() -> Mapping[str, str]:
             ],
         ),
         "prometheus": _unit(
-            "Sends metrics on to AWS' Prometheus",
+            "Forwards metrics to AWS' Prometheus",
             unit=_after_boot(PROMETHEUS),
             service=[
                 "User=prometheus",
@@ -104,7 +104,7 @@ def _service(name: str, command: str) -> list[str]:
         f"ExecStart={command}",
         "Restart=always",
         "RestartSec=2",
-        # SIGTERM to the first process alone: it ends its own.
+        # SIGTERM goes to the main process alone, which stops its children.
         "KillMode=mixed",
         f"TimeoutStopSec={_STOP_S}",
         "LimitNOFILE=65536",

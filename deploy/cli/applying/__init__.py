@@ -1,1 +1,1 @@
-"""Sets up what files say, and writes such files: `hifi apply`, `hifi delete`, `hifi export`."""
+"""Applies, deletes and exports objects in files: `hifi apply`, `hifi delete`, `hifi export`."""

@@ -1,4 +1,4 @@
-"""`hifi apply` and `hifi delete`: has a gateway have what files say, or not have it any more."""
+"""`hifi apply` and `hifi delete`: create, change or remove the objects that files describe."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,14 +16,14 @@ from deploy.cli.printing import Form, harmless, out, print_data, talk
 from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.setup_error import PARTLY_DONE
 
-# Fields of an answer that are no settings, or that follow from the others.
+# Fields of an answer that are not settings, or that follow from other fields.
 _NOT_SET = frozenset({"warning", "state", "resumed_at_ms"})
-# Switches that people change while it runs; a file without them leaves them as they are.
+# Switches that people use at run time; a file without them does not change them.
 _LEFT_ALONE = ("is_paused", "is_disabled")
 _VALUE_CHARS_MAX = 60
 _STYLES = {"refused": "red", "created": "green", "changed": "yellow", "deleted": "yellow"}
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change; change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _ApplyOutcome:
     # The settings that differ: what they were, and what they are now.
     changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     why: str = ""
-    # No later object would succeed either.
+    # Whether to stop, because no later object would succeed either.
     ends: bool = False
 
 
@@ -51,7 +51,7 @@ def apply(
 ) -> None:
     """Set up streams, tables, destinations, pipelines, channels and tenants' quotas from files.
 
-    Settings that no file names are unchanged. Exit code 5 if only some were refused.
+    Objects that no file names are not changed. Exit code 5 if some were refused, 1 if all were.
 
         hifi apply -f hifi.yaml --dry-run
 
@@ -61,7 +61,7 @@ def apply(
     """
     wanted = read_wanted(files or [], more or [])
     rehearsed: set[str] = set()
-    # All of them before the first is sent: a variable that is missing is no reason to stop later.
+    # All bodies are made before the first is sent, so a missing variable fails the run early.
     bodies = [each.body() for each in wanted]
     fates = (
         _rehearsed(client, each, body, rehearsed) if dry_run else _applied(client, each, body)
@@ -82,7 +82,7 @@ def delete(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Remove the objects that files name, last ones first. Only the names in them count.
+    """Remove the objects that files name, last ones first. Other settings are ignored.
 
     Events that wait for a destination become dead letters; a table's rows are deleted everywhere.
 
@@ -108,9 +108,9 @@ def _applied(client: ControlClient, wanted: FileObject, body: Mapping[str, Any])
 def _rehearsed(
     client: ControlClient, wanted: FileObject, body: Mapping[str, Any], rehearsed: set[str]
 ) -> _ApplyOutcome:
-    """As `_applied`, but that the gateway only judges it.
+    """Return the outcome that `_applied` would have; the gateway only checks the object.
 
-    `rehearsed`: the streams and tables that would be there by then.
+    `rehearsed`: the streams and tables that would exist at that point.
     """
     try:
         before = _read(client, wanted)
@@ -118,17 +118,17 @@ def _rehearsed(
         after = client.call("PUT", *wanted.path, body=order)
     except RefusedError as error:
         if error.status == HTTPStatus.NOT_FOUND and rehearsed & _meant(wanted, error.pointer):
-            why = "it cannot be judged before what it needs is created"
+            why = "it cannot be checked before the objects that it needs exist"
             return _ApplyOutcome(wanted.kind, wanted.title, "created", why=why)
         return _refused(wanted, error)
     if before is None and wanted.kind in {"stream", "table"}:
         rehearsed.add(wanted.title)
-    # A caller who changes nothing must not learn whether a secret differs.
+    # A dry run must not reveal whether a secret differs.
     return _compared(wanted, before and _veiled(wanted, before), _veiled(wanted, after))
 
 
 def _meant(wanted: FileObject, pointer: str) -> set[str]:
-    """Return what a document names at a pointer; a destination by itself names its stream."""
+    """Return the stream or table that a document names at a pointer; by default its stream."""
     part: Any = wanted.document.fields
     for step in (pointer or "/stream").split("/")[1:]:
         part = part[int(step)] if isinstance(part, list) else part.get(step, "")
@@ -179,7 +179,7 @@ def _refused(wanted: FileObject, error: RefusedError) -> _ApplyOutcome:
 def _judged(
     client: ControlClient, wanted: list[FileObject], told: list[_ApplyOutcome]
 ) -> Iterator[_ApplyOutcome]:
-    """Those that are stored, and that Spark finds wrong."""
+    """Yield the stored pipelines that Spark refuses to run."""
     stored = {fate.name for fate in told if fate.outcome != "refused"}
     wait_s = JUDGED_WAIT_S
     for each in wanted:
@@ -187,12 +187,12 @@ def _judged(
             continue
         verdict = judgement(client, each.document, wait_s=wait_s)
         if verdict.is_refused:
-            why = f"it is stored, and cannot be run: {verdict.text}"
+            why = f"it is stored, but cannot run: {verdict.text}"
             yield _ApplyOutcome(each.kind, each.title, "refused", why=why)
         elif verdict.text:
             talk.print(harmless(verdict.text), style="dim")
         if verdict.is_open:
-            # The judge is away: wait for it once, not for each pipeline.
+            # The pipelines process is down: wait for it once, not for each pipeline.
             wait_s = 0.0
 
 
@@ -209,7 +209,7 @@ def _deleted(client: ControlClient, wanted: FileObject) -> _ApplyOutcome:
 def _told(
     fates: Iterator[_ApplyOutcome], form: Form | None, *, would: bool = False
 ) -> list[_ApplyOutcome]:
-    """Each as it comes, for people; up to the one after which the others are not tried."""
+    """Print each outcome as it comes; stop at one after which no other object would succeed."""
     outcomes = []
     for fate in fates:
         outcomes.append(fate)
@@ -239,7 +239,7 @@ def _short(value: Any) -> str:
 
 
 def _end(told: list[_ApplyOutcome], form: Form | None, *, count: int) -> None:
-    """Say the rest, and end as it went."""
+    """Print the summary, and exit with a code for the outcomes."""
     refused = {fate.name for fate in told if fate.outcome == "refused"}
     if form == "name":
         for fate in told:
@@ -248,7 +248,7 @@ def _end(told: list[_ApplyOutcome], form: Form | None, *, count: int) -> None:
         last = {fate.name: fate for fate in told}
         print_data(form, [_shown(fate) for fate in last.values()])
     if (left := count - len({fate.name for fate in told})) > 0:
-        talk.print(f"{left} more were not tried.")
+        talk.print(f"{left} others were not tried.")
     if refused:
         raise typer.Exit(PARTLY_DONE if len(refused) < len({fate.name for fate in told}) else 1)
 

@@ -1,4 +1,4 @@
-"""`hifi export`: writes what a gateway has, in the form in which `hifi apply` takes it."""
+"""`hifi export`: writes a gateway's objects in the form that `hifi apply` reads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -13,12 +13,12 @@ from shared.config.outside.channel import Channel
 from shared.config.table import Table
 from shared.runtime.control_client import ControlClient
 
-# The key decides the tenant; the others belong to Hifi, or people set them for a while.
+# The key decides the tenant. Hifi sets the others, or people set them temporarily.
 _LEFT_OUT = frozenset(
     {"tenant", "generation", "resumed_at_ms", "state", "is_paused", "is_disabled"}
 )
-# The defaults: a file is shorter if it says only what differs. It always has the number of
-# partitions, which can only grow.
+# Defaults are left out, which makes files shorter. The number of partitions is always there,
+# because it can only grow.
 _STREAM, _TABLE, _DESTINATION, _CHANNEL = (
     kind.known_fields() | {"url": None}
     for kind in (
@@ -35,7 +35,7 @@ def export(
         list[str] | None,
         typer.Argument(
             metavar="STREAM",
-            help="Only these, with their destinations and the pipelines that read them.",
+            help="Only these streams, with their destinations and the pipelines that read them.",
         ),
     ] = None,
     *,
@@ -44,8 +44,8 @@ def export(
 ) -> None:
     """Write streams, tables, destinations, pipelines and channels, for `hifi apply`.
 
-    Each secret is replaced by a mark, which only this gateway can turn back into its secret. Write
-    `{env: VARIABLE}` in its place to have `hifi apply` take it from the environment.
+    Each secret is replaced by a mark that only this gateway can turn back into the secret. Write
+    `{env: VARIABLE}` instead, and `hifi apply` takes the secret from the environment.
 
         hifi export > hifi.yaml
     """

@@ -1,4 +1,4 @@
-"""Reads objects of any kind from files, in the order in which they can be made."""
+"""Reads objects of any kind from files, in the order in which they can be created."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ Files = Annotated[
         "--file", "-f", help="A file, or a folder of *.yaml, *.yml, *.json; - for standard input."
     ),
 ]
-# So that a shell may write them out: `-f *.yaml`.
-MoreFiles = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="More of them.")]
+# A shell expands `-f *.yaml` into one option value and more arguments.
+MoreFiles = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="More files.")]
 
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-# A schema has 256 Ki characters at most, and a file may have some streams with one.
+# A schema has at most 256 Ki characters, and a file may hold several streams with schemas.
 _FILE_BYTES_MAX = 4 * 1_048_576
 
 
@@ -34,8 +34,8 @@ def _none_in(fields: Mapping[str, Any], _: Callable[..., Any]) -> dict[str, Any]
     return dict(fields)
 
 
-# In the order in which they can be made: one may need those before it. Beside each, what knows
-# where it has secrets.
+# In the order of creation: an object may need objects of earlier kinds. The function of each kind
+# knows where its secrets are.
 _KINDS: Mapping[str, Change] = {
     "tenant": _none_in,
     "stream": _none_in,
@@ -56,7 +56,7 @@ class FileObject:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Where the gateway has it."""
+        """The object's path at the gateway."""
         fields = self.document.fields
         if self.kind == "destination":
             return "streams", fields["stream"], "destinations", fields["name"]
@@ -64,11 +64,11 @@ class FileObject:
 
     @property
     def title(self) -> str:
-        """For people: `stream/orders`, `destination/orders/shop`."""
+        """The name for people: `stream/orders`, `destination/orders/shop`."""
         return "/".join((self.kind, *self.path[1::2]))
 
     def line(self, pointer: str) -> str:
-        """Return the file and the line of a part of it."""
+        """Return the file and line of the part at a pointer."""
         return f"{self.document.name}:{self.document.line(pointer)}"
 
     @property
@@ -81,15 +81,15 @@ class FileObject:
         return _KINDS[self.kind]
 
     def body(self) -> dict[str, Any]:
-        """What to PUT, with its secrets."""
+        """Return the body to PUT, with its secrets."""
         fields = to_put(self.document, self.secrets)
         return {name: value for name, value in fields.items() if name != "kind"}
 
 
 def read_wanted(files: Sequence[Path], more: Sequence[Path]) -> list[FileObject]:
-    """Everything in these files; UsageError with the line, if one of them cannot be read."""
+    """Return all objects of these files; raise UsageError with the line if one is wrong."""
     if not files and not more:
-        raise UsageError("Say which file: -f FILE, or -f - for standard input.")
+        raise UsageError("Name a file: -f FILE, or -f - for standard input.")
     wanted = [
         _wanted(document)
         for path in (*files, *more)
@@ -101,7 +101,7 @@ def read_wanted(files: Sequence[Path], more: Sequence[Path]) -> list[FileObject]
         before = there.setdefault(each.title, each)
         if before is not each:
             where = before.line("/name")
-            raise UsageError(f"{each.line('/name')}: {each.title} is at {where} already.")
+            raise UsageError(f"{each.line('/name')}: {each.title} is already at {where}.")
     return sorted(wanted, key=attrgetter("rank"))
 
 
@@ -110,21 +110,21 @@ def _files_at(path: Path) -> list[Path]:
         return [path]
     inside = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
     if not inside:
-        raise UsageError(f"{path} holds no file named *.yaml, *.yml or *.json.")
+        raise UsageError(f"{path} contains no file named *.yaml, *.yml or *.json.")
     return inside
 
 
 def _wanted(document: Document) -> FileObject:
     fields = document.fields
-    # A pipeline's document as `hifi pipelines put` takes it needs no other word.
+    # A pipeline's document, as `hifi pipelines put` takes it, needs no "kind".
     kind: Any = fields.get("kind", "pipeline" if "from" in fields else None)
     if kind == "key":
-        wrong = "a key's text is shown once, to whoever makes it: `hifi keys create`"
+        wrong = "keys cannot be applied: their text is shown only once, by `hifi keys create`"
         raise UsageError(f"{document.place('/kind')}: {wrong}.")
     if not isinstance(kind, str) or kind not in _KINDS:
         is_said = "it is missing" if kind is None else f"there is no kind {kind!r}"
-        raise UsageError(f"{document.place('/kind')}: {is_said}; there are {', '.join(_KINDS)}.")
+        raise UsageError(f"{document.place('/kind')}: {is_said}; kinds are {', '.join(_KINDS)}.")
     for name in ("name", *(["stream"] if kind == "destination" else [])):
         if not isinstance(fields.get(name), str) or not fields[name]:
-            raise UsageError(f"{document.place(f'/{name}')}: it is missing, or no text.")
+            raise UsageError(f"{document.place(f'/{name}')}: it is missing, or not a text.")
     return FileObject(kind, document)

@@ -1,1 +1,1 @@
-"""Archives by hand: set up, verified, restored, replayed."""
+"""Commands that set up, verify, restore and replay archives."""

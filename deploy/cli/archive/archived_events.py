@@ -1,4 +1,4 @@
-"""Finds the events of a stream that only its archive still has, to send them again."""
+"""Finds the events of a stream that only its archive still has, for a replay."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from shared.runtime.spark.arrow_rows import records_of
 
 @dataclass(frozen=True, slots=True)
 class ArchivedEvents:
-    """The part of a topic that an archive has before the offsets where Kafka's logs begin."""
+    """The archived events of a topic from before the offsets where Kafka's logs begin."""
 
     bucket: OpenStore
     topic: str
@@ -29,7 +29,7 @@ class ArchivedEvents:
         return [entry for entry in mine if entry.from_offset < start]
 
     def at(self, where: KafkaPartition, at_ms: int) -> int:
-        """The first offset that Kafka got at that time or later, if need be that of its log."""
+        """Return the first offset stored since that time; at most the start of Kafka's log."""
         start = self.log_starts[where]
         for archived, from_offset in self.of(where):
             if archived.to_ms < at_ms:
@@ -44,13 +44,13 @@ class ArchivedEvents:
         return start
 
     def missing(self, where: KafkaPartition, at: int) -> int:
-        """How many offsets from there on neither this nor Kafka has."""
+        """Return how many offsets from `at` on are neither in the archive nor in Kafka."""
         offsets = Offsets.of([(at, self.log_starts[where])])
         kept = Offsets.of([(entry.archived.first, entry.archived.end) for entry in self.of(where)])
         return len(offsets.minus(kept))
 
     def records(self, where: KafkaPartition, begin: int, end: int) -> list[RecordIn]:
-        """Those offsets, as far as they are there."""
+        """Return the archived records of these offsets."""
         rows = log_rows(
             (self._bytes(archived), where, max(begin, from_offset), end)
             for archived, from_offset in self.of(where)
@@ -59,7 +59,7 @@ class ArchivedEvents:
         return [record for batch in rows.to_batches() for record in records_of(batch)]
 
     def _bytes(self, said: ArchivedObject) -> bytes:
-        """Return its bytes; keep them until another is read, because readers take parts in turn."""
+        """Return an object's bytes; keep them until the next, as readers take parts in turn."""
         if said.path not in self._last:
             self._last.clear()
             with store_errors():
@@ -70,7 +70,7 @@ class ArchivedEvents:
 def earlier(
     bucket: OpenStore, archive: ArchiveId, topic: str, log_starts: Position, *, from_ms: int
 ) -> ArchivedEvents:
-    """StoreError if the records about its objects are damaged."""
+    """Return the events that only the archive has; StoreError if its manifests are damaged."""
     with store_errors():
         objects = sound_list(bucket, archive, from_ms=from_ms)
     return ArchivedEvents(bucket, topic, log_starts, laid(objects))

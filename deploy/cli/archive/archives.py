@@ -1,4 +1,4 @@
-"""`hifi archive`: keeps a stream in a store, and shows whether what is kept is complete."""
+"""`hifi archive`: archives a stream in a store, and verifies that the archive is complete."""
 
 from typing import Annotated
 
@@ -19,14 +19,14 @@ app.command()(verify)
 
 @app.command()
 def seal(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="The store, as its file names it.")],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="The store's name.")],
     data: options.Data = options.DATA_DEFAULT,
     keys: Annotated[
         str | None,
-        typer.Option("--secret-keys", envvar=VARIABLE, help="Seal with these; else those of DATA."),
+        typer.Option("--secret-keys", envvar=VARIABLE, help="Sealing keys; default: in --data."),
     ] = None,
 ) -> None:
-    """Seal the secret key of a store, for its file: it is read from the input, and never shown.
+    """Seal a store's secret key for the file of stores: it is asked for, and never shown.
 
     hifi archive seal backup
     """
@@ -40,17 +40,17 @@ def put(
     *,
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream.")],
     store: Annotated[
-        str, typer.Option(help="Where to: a store that whoever runs Hifi named.")
+        str, typer.Option(help="The store, as named in the operator's file of stores.")
     ] = STORE,
     name: Annotated[
-        str | None, typer.Option(help="The archive's pipeline; else STREAM-archive.")
+        str | None, typer.Option(help="The archive's pipeline; default: STREAM-archive.")
     ] = None,
     client: ControlClient,
 ) -> None:
-    """Keep all events of a stream in a store, from the oldest that Kafka has.
+    """Archive all events of a stream in a store, from the oldest that Kafka has.
 
-    It is a pipeline: `hifi pipelines get` shows its state, `delete` ends it, and keeps the
-    archive.
+    An archive is a pipeline: `hifi pipelines get` shows its state; `hifi pipelines delete` stops
+    archiving, and the archived events stay.
 
     hifi archive put orders
     """

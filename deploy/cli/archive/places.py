@@ -1,4 +1,4 @@
-"""Finds an archive: by the file of stores, in a store, of a stream."""
+"""Finds the archive of a stream, in one of the stores that the file of stores names."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,17 +26,17 @@ from shared.runtime.archive.stores import (
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import OperatorError, UsageError
 
-# The life of archives that were kept before lives had names.
+# The life of archives from before lives had names.
 _UNNAMED = "unnamed"
 
 
 class StoreError(OperatorError):
-    """A store does not answer, or not as it should."""
+    """A store does not answer, or its contents are damaged."""
 
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Turn errors of a store, or of its contents, into a sentence."""
+    """Turn errors of a store, or of its contents, into a StoreError with one sentence."""
     try:
         yield
     except (StoreAwayError, DamagedObjectError, UnreadableError) as error:
@@ -45,7 +45,7 @@ def store_errors() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveChoice:
-    """Where to look."""
+    """The options that choose an archive, and the store to find it in."""
 
     data: Path
     stores: Path | None
@@ -57,12 +57,12 @@ class ArchiveChoice:
     life: str | None = None
 
     def open(self, stream: str) -> tuple[OpenStore, list[ArchiveId]]:
-        """The store, and the lives of the one archive of the stream there, the newest last."""
+        """Return the store, and the lives of the stream's chosen archive, the newest last."""
         stores = read_stores(self.stores or self.data / STORES)
         name = self.store or (next(iter(stores)) if len(stores) == 1 else None)
         if name not in stores:
             there = ", ".join(sorted(stores)) or "none"
-            raise UsageError(f"Name one of the stores with --store; there are: {there}.")
+            raise UsageError(f"Name a store with --store; the stores are: {there}.")
         folders = self.folders
         if folders is None:
             known = self.data / FOLDERS
@@ -79,53 +79,53 @@ class ArchiveChoice:
             if chosen not in names:
                 there = ", ".join(names) or "none"
                 raise UsageError(
-                    f"Name one archive of {stream} with --archive; in {name} there are: {there}."
+                    f"Name an archive of {stream} with --archive; {name} has: {there}."
                 )
             lives = lives_of(bucket, ArchiveId(self.tenant, stream, chosen))
         wanted = [each for each in lives if self.life in {None, life_name(each)}]
         if not wanted:
             there = ", ".join(map(life_name, lives))
-            raise UsageError(f"{chosen} has no life {self.life!r}; there are: {there}.")
+            raise UsageError(f"{chosen} has no life {self.life!r}; its lives are: {there}.")
         return bucket, wanted
 
 
 def life_name(archive: ArchiveId) -> str:
-    """As --life takes it."""
+    """Return the life's name, as --life takes it."""
     return archive.life or _UNNAMED
 
 
 def archive_choice(  # noqa: PLR0917 - typer makes an option of each
     store: Annotated[
-        str | None, typer.Option("--store", help="The store; else the only one there is.")
+        str | None, typer.Option("--store", help="The store; not needed if there is only one.")
     ] = None,
     archive: Annotated[
         str | None,
-        typer.Option("--archive", help="The archive's pipeline; else the stream's only one."),
+        typer.Option(
+            "--archive", help="The archive's pipeline; not needed if the stream has only one."
+        ),
     ] = None,
-    tenant: Annotated[str, typer.Option("--tenant", help="Whose stream it is.")] = DEFAULT_TENANT,
+    tenant: Annotated[str, typer.Option("--tenant", help="The stream's tenant.")] = DEFAULT_TENANT,
     stores: Annotated[
         Path | None,
         typer.Option(
-            "--stores", envvar=STORES_VARIABLE, help="The file of stores; else that of DATA."
+            "--stores", envvar=STORES_VARIABLE, help="The file of stores; default: in --data."
         ),
     ] = None,
     folders: Annotated[
         Path | None,
-        typer.Option(
-            envvar=FOLDERS_VARIABLE, help="Below which folder stores may be; else DATA's."
-        ),
+        typer.Option(envvar=FOLDERS_VARIABLE, help="Folder that may hold stores."),
     ] = None,
     keys: Annotated[
         str | None,
-        typer.Option("--secret-keys", envvar=VARIABLE, help="Open secrets; else those of DATA."),
+        typer.Option("--secret-keys", envvar=VARIABLE, help="Keys of secrets; default: in --data."),
     ] = None,
     life: Annotated[
         str | None,
         typer.Option(
-            help="The id of the stream's topic, if it was deleted and made again; see `verify`."
+            help="Id of the stream's topic, if it was recreated; `hifi archive verify` shows it."
         ),
     ] = None,
     data: options.Data = options.DATA_DEFAULT,
 ) -> ArchiveChoice:
-    """Makes one of the options that all commands about archives have."""
+    """Return the choice that the options common to all archive commands describe."""
     return ArchiveChoice(data, stores, folders, store, archive, tenant, keys, life)

@@ -1,4 +1,4 @@
-"""Sums up the events that a restore has put back so far, for the record in each transaction."""
+"""Sums up the events that a restore has put back so far, for its record in each transaction."""
 
 import sys
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from shared.proof.restored import RestoredEvents
 def nothing_yet(
     restore_id: str, archive: ArchiveId, to_stream: str, *, at_ms: int, ends: Position
 ) -> RestoredEvents:
-    """Begin the record of a restore; `ends`: where its stream's Kafka partitions end now."""
+    """Return a restore's first record; `ends`: the present ends of its stream's partitions."""
     return RestoredEvents(
         id=restore_id,
         tenant=archive.tenant,
@@ -38,9 +38,9 @@ class PutBack:
     before: RestoredEvents
     _count: int = 0
     _times_ms: tuple[int, int] = field(init=False)
-    # By Kafka partition; the last of each grows.
+    # Offsets by Kafka partition; the last span of each grows.
     _spans: dict[int, list[tuple[int, int]]] = field(init=False)
-    # Kafka partitions of which an event is left out since the newest that was put back.
+    # Kafka partitions where an event was left out after the newest one put back.
     _cut: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class PutBack:
             self._cut.add(partition)
             return
         spans = self._spans.setdefault(partition, [])
-        # The records between it and the one before are Kafka's own markers.
+        # Only Kafka's own markers lie between this record and the one before.
         first = spans.pop()[0] if spans and partition not in self._cut else offset
         spans.append((first, offset + 1))
         self._cut.discard(partition)
@@ -65,7 +65,7 @@ class PutBack:
         self._cut.add(partition)
 
     def said(self, now_ms: int) -> RestoredEvents:
-        """All of it."""
+        """Return the record of everything put back so far."""
         from_ms, to_ms = self._times_ms
         return replace(
             self.before,

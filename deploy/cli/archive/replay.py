@@ -1,4 +1,4 @@
-"""`hifi replay`: sends what only an archive has of a stream to a destination once more."""
+"""`hifi replay`: sends events that only an archive still has to a destination again."""
 
 import re
 from dataclasses import replace
@@ -19,13 +19,13 @@ _RATE_DEFAULT = 100.0
 def replay_(
     *,
     stream: Annotated[str, typer.Option(help="The stream.")],
-    destination: Annotated[str, typer.Option(help="Its destination: the name.")],
+    destination: Annotated[str, typer.Option(help="Name of the destination.")],
     since: Annotated[
-        str, typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h for 2 h ago.")
+        str, typer.Option("--from", help="Stored since 2026-11-21T10:00Z, or 2h for 2 h ago.")
     ],
     to: options.StoredBefore = None,
     rate: Annotated[
-        float, typer.Option(help="Events per second at most.", min=0.001)
+        float, typer.Option(help="Maximum events per second.", min=0.001)
     ] = _RATE_DEFAULT,
     replay_id: options.RunId = None,
     dry_run: options.DryRun = False,
@@ -35,14 +35,15 @@ def replay_(
     """Resend events to a destination from the archive, after Kafka has deleted them.
 
     `hifi replays create` sends events that Kafka still has; `hifi replays` lists both.
-    Requests say `hifi-replay: ID`. Ctrl-C ends it; the same command with the same --id goes on.
+    Requests have the header `hifi-replay: ID`. Ctrl-C stops it; the same command with the same
+    --id resumes it.
 
     hifi replay --stream demo --destination sample --from 2026-11-21T10:00Z --dry-run
     """
     name = replay_id or f"at-{now_ms()}"
     if not _ID.fullmatch(name):
-        raise typer.BadParameter(f"{name!r} is no name", param_hint="--id")
-    # Half a second that no other command should take.
+        raise typer.BadParameter(f"{name!r} is not a valid name", param_hint="--id")
+    # This import takes half a second, which no other command should spend.
     from deploy.cli.archive.replaying import ArchiveReplay, carry_out  # noqa: PLC0415
 
     carry_out(

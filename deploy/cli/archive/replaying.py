@@ -1,7 +1,7 @@
-"""Replays events that only an archive has: writes them where the retriers send them from.
+"""Replays events that only an archive has: writes them to the topic that the retriers send from.
 
-It is a replay like others (ADR 0109), to be looked at and cancelled as these. But no retrier has
-the archive: whoever calls this carries it out.
+The gateway lists and cancels it like other replays (ADR 0109). But no retrier can read the
+archive, so this process reads it, for as long as the replay takes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from shared.runtime.kafka.only_writer import Row, Write, only_writer, rows_of
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import NotFoundError, SetupError, UsageError
 
-# Events in a transaction; one of a bigger replay takes a second at 500 events a second.
+# Events in a transaction: one second's worth at 500 events a second.
 _EVENTS = 500
 
 
@@ -48,12 +48,12 @@ class ArchiveReplay:
     from_ms: int
     to_ms: int | None
     rate_per_s: float
-    # Say how many there are, and send none.
+    # Only count the events.
     is_dry: bool
 
 
 def carry_out(wanted: ArchiveReplay) -> None:
-    """Say how many there are, and queue them until all are, or it is stopped or cancelled."""
+    """Print the number of events, and queue them all, unless the replay is stopped or cancelled."""
     stop: list[int] = []
     with on_signals(lambda number, _: stop.append(number), signal.SIGINT):
         asyncio.run(_carry_out(wanted, stop))
@@ -62,8 +62,8 @@ def carry_out(wanted: ArchiveReplay) -> None:
 async def _carry_out(wanted: ArchiveReplay, stop: Sequence[int]) -> None:
     kept, order = await _found(wanted)
     talk.print(
-        f"{wording.plural(order.count, 'event')} of {wanted.stream} in the archive, and no more in"
-        f" Kafka; {wanted.destination} gets them as replay {wanted.replay_id}."
+        f"{wording.plural(order.count, 'event')} of {wanted.stream} in the archive, and no longer"
+        f" in Kafka; {wanted.destination} gets them as replay {wanted.replay_id}."
     )
     if wanted.is_dry:
         return
@@ -72,7 +72,7 @@ async def _carry_out(wanted: ArchiveReplay, stop: Sequence[int]) -> None:
     try:
         options = {"max_request_size": OUTCOME_BYTES_MAX}
         async with only_writer(wanted.kafka, order.writer, **options) as write:
-            # The previous writer is fenced off: continue from its last position.
+            # Any previous writer is fenced off: continue from its last position.
             replay = await _begun(order, await feed.newest(), write)
             await _run(replay, kept, feed, write, stop)
     finally:
@@ -89,7 +89,7 @@ async def _run(
         replay = await _slice(kept, replay, span, write)
         text = f"  {replay.read_count:,} of {order.count:,}"
         if stop:
-            talk.print(f"{text}. Stopped; the same with --id {order.id} goes on from here.")
+            talk.print(f"{text}. Stopped; the same command with --id {order.id} resumes here.")
             raise typer.Exit(INTERRUPTED)
         talk.print(text)
         pause_s = (span[2] - span[1]) / order.rate_per_s - (time.monotonic() - began_s)
@@ -98,11 +98,11 @@ async def _run(
             raise UsageError(f"The replay {order.id} was cancelled meanwhile.")
     done = msgspec.structs.replace(replay.progress, state="done", updated_at_ms=now_ms())
     await write([(REPLAYS, *progress_row(order, done), ())])
-    talk.print(f"Done: {done.sent:,} are queued, and leave within half a minute.")
+    talk.print(f"Done: {done.sent:,} are queued, and are sent within half a minute.")
 
 
 async def _found(wanted: ArchiveReplay) -> tuple[ArchivedEvents, ReplayOrder]:
-    """Find the events before Kafka's log; UsageError if the archive alone has none of the span."""
+    """Return the events before Kafka's log; UsageError if Kafka still has the whole span."""
     known, topic = await read_config(wanted.kafka), stream_topic(wanted.stream)
     to = known.destinations.get(destination_id(wanted.stream, wanted.destination))
     if to is None:
@@ -125,13 +125,13 @@ async def _found(wanted: ArchiveReplay) -> tuple[ArchivedEvents, ReplayOrder]:
     except (SetupError, UsageError) as error:
         begins = rfc3339(min(oldest_ms.values())) if oldest_ms else "a later time"
         raise UsageError(
-            f"Kafka has deleted the oldest events of {wanted.stream}, and no archive has them:"
-            f" begin with --from {begins}, by `hifi replays`. {error}"
+            f"Kafka has deleted the oldest events of {wanted.stream}, and no archive has them: use"
+            f" `hifi replays create` with --from {begins}. {error}"
         ) from error
     kept = earlier(bucket, lives[-1]._replace(life=life), topic, gone, from_ms=wanted.from_ms)
     begins_at = {where: kept.at(where, wanted.from_ms) for where in gone}
     if missing := sum(kept.missing(where, begins_at[where]) for where in gone):
-        talk.print(f"{missing:,} of them are neither in Kafka nor in the archive.")
+        talk.print(f"{missing:,} more are neither in Kafka nor in the archive.")
     spans = {
         where.partition: (
             begins_at[where],
@@ -154,7 +154,7 @@ async def _found(wanted: ArchiveReplay) -> tuple[ArchivedEvents, ReplayOrder]:
 
 
 async def _begun(order: ReplayOrder, known: Replays, write: Write) -> Replay:
-    """How far it is already, if it was begun before; else it is begun."""
+    """Return the replay: where it stopped if it was begun before, else a new one."""
     there = known.get((order.stream, order.id), Replay())
     if there.order is None:
         await write([(REPLAYS, *order_row(order), ())])
@@ -162,7 +162,7 @@ async def _begun(order: ReplayOrder, known: Replays, write: Write) -> Replay:
     if not there.order.is_same_as(order) or there.state != "running":
         raise UsageError(
             f"The replay {order.id} is {there.state}, from {rfc3339(there.order.from_ms or 0)} to"
-            f" {there.order.destination}: choose another --id, or say the same to go on with it."
+            f" {there.order.destination}: choose another --id, or repeat the same command."
         )
     return there
 
@@ -170,7 +170,7 @@ async def _begun(order: ReplayOrder, known: Replays, write: Write) -> Replay:
 async def _slice(
     kept: ArchivedEvents, replay: Replay, span: tuple[int, int, int], write: Write
 ) -> Replay:
-    """Put some events into the first tier, and say so, all or nothing."""
+    """Write some events to the first tier together with the progress, all or nothing."""
     assert replay.order is not None, "it was begun"
     order, progress, (number, begin, end) = replay.order, replay.progress, span
     records = await asyncio.to_thread(kept.records, KafkaPartition(kept.topic, number), begin, end)

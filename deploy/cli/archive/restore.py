@@ -1,4 +1,4 @@
-"""`hifi restore`: puts the events of an archive back into a stream."""
+"""`hifi restore`: puts archived events back into a stream."""
 
 import asyncio
 import re
@@ -29,11 +29,11 @@ def restore_(
     *,
     stream: Annotated[str, typer.Option(help="The stream that was archived.")],
     since: Annotated[
-        str | None, typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h.")
+        str | None, typer.Option("--from", help="Stored since 2026-11-21T10:00Z, or 2h.")
     ] = None,
     to: options.StoredBefore = None,
     to_stream: Annotated[
-        str | None, typer.Option(help="Into this stream; else into the one it came from.")
+        str | None, typer.Option(help="Target stream; default: the stream it came from.")
     ] = None,
     rate: options.Rate = None,
     restore_id: options.RunId = None,
@@ -43,10 +43,11 @@ def restore_(
 ) -> None:
     """Put the events of an archive back: same Kafka partition, key, headers, id and order.
 
-    Exit code 0 when they are there, 3 when objects are missing in between.
+    Exit code 0 when all events are back, 3 when the archive lacks objects in between.
 
-    The stream must be there, with as many Kafka partitions as it had. Each event says
-    `hifi-restored: ID`. Ctrl-C ends it after the transaction under way; the same again goes on.
+    The target stream must exist, with as many Kafka partitions as the original had. Each event
+    gets the header `hifi-restored: ID`. Ctrl-C stops it after the current transaction; the same
+    command resumes it.
 
     hifi restore --stream orders --from 2026-11-21T10:00Z --to-stream orders-again --dry-run
     """
@@ -56,7 +57,7 @@ def restore_(
     wanted = Restore(restore_id or "", archive_id, to_stream or stream, from_ms, to_ms, rate)
     name = restore_id or default_id(wanted)
     if not _ID.fullmatch(name):
-        raise typer.BadParameter(f"{name!r} is no name", param_hint="--id")
+        raise typer.BadParameter(f"{name!r} is not a valid name", param_hint="--id")
     wanted = Restore(name, archive_id, wanted.to_stream, from_ms, to_ms, rate)
     with store_errors():
         there = found(bucket, wanted)
@@ -69,7 +70,7 @@ def restore_(
     _tell_missing(there, wanted)
     if others := ", ".join(map(life_name, lives[:-1])):
         newest = life_name(archive_id)
-        talk.print(f"They belong to the life {newest}, the newest; --life names another: {others}.")
+        talk.print(f"They belong to the newest life, {newest}; --life selects another: {others}.")
     if there.objects and not dry_run:
         asyncio.run(_carry_out(kafka, Restoring(kafka, bucket, wanted, there), there))
     if there.gaps:
@@ -93,9 +94,9 @@ async def _carry_out(kafka: str, restoring: Restoring, there: ArchiveContents) -
             async for done in run:
                 if stop:
                     name = restoring.wanted.id
-                    talk.print(f"Stopped after {done:,}; --id {name} goes on from here.")
+                    talk.print(f"Stopped after {done:,} events; --id {name} resumes from here.")
                     raise typer.Exit(INTERRUPTED)
-    talk.print(f"Done: {restoring.done:,} of {there.count:,} are there.")
+    talk.print(f"Done: {restoring.done:,} of {there.count:,} are restored.")
 
 
 async def _check_target(kafka: str, stream: str, there: ArchiveContents) -> None:
@@ -104,6 +105,6 @@ async def _check_target(kafka: str, stream: str, there: ArchiveContents) -> None
         count = len(await reader.ends([topic]))
     if count < needed:
         raise UsageError(
-            f"The stream {stream} has {count} Kafka partitions, and the archive {needed}: `hifi"
-            f" streams put {stream} --partitions {needed}` makes them."
+            f"The stream {stream} has {count} Kafka partitions, and the archive {needed}: run `hifi"
+            f" streams put {stream} --partitions {needed}` first."
         )

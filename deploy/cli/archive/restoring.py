@@ -1,8 +1,8 @@
-"""Restores events of an archive into a stream: each once, in order, at its Kafka partition.
+"""Restores archived events into a stream: each once, in order, in its old Kafka partition.
 
-Each transaction holds some of them, with the restore's position (ADR 0026) and a record of the
-events that it has put back so far (ADR 0092). A new restore into the same stream ends any earlier
-one; the same restore again resumes.
+Each transaction holds some events, the restore's position (ADR 0026), and a record of the events
+put back so far (ADR 0092). A new restore into the same stream ends any earlier one; a restore that
+is started again resumes.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from shared.runtime.kafka.only_writer import Row, only_writer
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import SetupError
 
-# Limits of a transaction: many events share its cost, and it fits into Kafka's 10 s.
+# Limits of a transaction: enough events to share its cost, few enough for Kafka's 10 s timeout.
 _EVENTS, _BYTES = 2_000, 4_194_304
-# One batch for each Kafka partition is under way at a time: with aiokafka's default of 16 KB a
+# The client sends one batch per Kafka partition at a time: with aiokafka's default of 16 KB, a
 # transaction would take a hundred round trips.
 _BATCH_BYTES = 524_288
 
-# Until it knows who keeps positions.
+# A new Kafka takes some seconds to say which broker keeps positions.
 _NEW_KAFKA_S, _AGAIN_S = 30.0, 0.2
 
 
@@ -46,7 +46,7 @@ class Restore:
     id: str
     archive: ArchiveId
     to_stream: str
-    # By when Kafka had got them.
+    # The span of time in which Kafka stored the events.
     from_ms: int | None
     to_ms: int | None
     rate_per_s: float | None
@@ -78,26 +78,26 @@ class ArchiveContents:
 
     @property
     def times_ms(self) -> tuple[int, int]:
-        """When Kafka got the first and the last event of these objects."""
+        """When Kafka stored the first and the last event of these objects."""
         archived = [each.archived for each in self.objects]
         return min(each.from_ms for each in archived), max(each.to_ms for each in archived)
 
     @property
     def begins(self) -> dict[int, int]:
-        """By Kafka partition: the first offset that it has something about."""
+        """By Kafka partition: the first offset that the archive covers."""
         return {entry.archived.partition: entry.from_offset for entry in reversed(self.objects)}
 
     @property
     def gaps(self) -> Mapping[int, Offsets]:
-        """The gaps between objects, where all events were to be kept."""
+        """The gaps between objects, if the archive was to keep all events; else none."""
         archived = [each.archived for each in self.objects]
         return gaps(archived) if all(each.is_whole for each in archived) else {}
 
 
 def found(bucket: OpenStore, wanted: Restore) -> ArchiveContents:
-    """Counts first; DamagedObjectError if something of it is not as it was written."""
+    """Count the events to restore; DamagedObjectError if an object has changed."""
     there = sound_list(bucket, wanted.archive, from_ms=wanted.from_ms, to_ms=wanted.to_ms)
-    # Nothing needs the order of partitions, and in the order of time none falls far behind.
+    # Objects go in the order of time, so that no partition falls far behind the others.
     objects = [each for each in by_time(laid(there)) if wanted.has_some(each.archived)]
     return ArchiveContents(objects, sum(_count(bucket, each, wanted) for each in objects))
 
@@ -121,14 +121,14 @@ class Restoring:
     wanted: Restore
     found: ArchiveContents
     done: int = field(default=0, init=False)
-    # By Kafka partition: the offset in the archive from which on events are missing.
+    # By Kafka partition: the archived offset of the next event to restore.
     _next: dict[int, int] = field(default_factory=dict, init=False)
     _put_back: PutBack = field(init=False)
 
     async def run(self) -> AsyncGenerator[int, None]:
-        """After each transaction, how many events are there; safe to stop at any moment."""
+        """Yield the number of restored events after each transaction; safe to stop at any time."""
         wanted = self.wanted
-        # Offsets of one life say nothing of another.
+        # Offsets of one life mean nothing in another.
         group = restore_group(".".join(filter(None, (wanted.id, wanted.archive.life))))
         topic = stream_topic(wanted.to_stream)
         writer = only_writer(
@@ -155,7 +155,7 @@ class Restoring:
                 }
                 restored = self._put_back.said(now_ms())
                 account = (RESTORES, restored.key.encode(), restored.to_json(), ())
-                # First: asked for later, Kafka would be asked to take one more topic in by itself.
+                # The record comes first: else its topic would join by a request of its own.
                 await write([account, *rows], {group: reached})
                 sent += events
                 self.done += events
@@ -165,7 +165,7 @@ class Restoring:
                 yield self.done
 
     async def _known(self, group: str) -> Mapping[KafkaPartition, Reach]:
-        """How far it is; a Kafka that is new makes the place of positions when it is asked."""
+        """Return the restore's positions; retry while a new Kafka creates its topic for them."""
         positions = FencedPositions(self.bootstrap_servers, group)
         until_s = time.monotonic() + _NEW_KAFKA_S
         try:
@@ -180,17 +180,17 @@ class Restoring:
             await positions.close()
 
     async def _before(self, topic: str) -> RestoredEvents:
-        """Return its last record, or a first one that has put nothing back."""
+        """Return the restore's last record; if there is none, one with nothing put back."""
         wanted, at_ms = self.wanted, now_ms()
         async with open_reader(self.bootstrap_servers) as reader:
             if not await reader.ends([RESTORES]):
-                raise SetupError(f"This Kafka has no topic {RESTORES}: `hifi topics` makes it.")
+                raise SetupError(f"This Kafka has no topic {RESTORES}: `hifi topics` creates it.")
             restores, ends = await read_restores(reader), await reader.ends([topic])
         fresh = nothing_yet(wanted.id, wanted.archive, wanted.to_stream, at_ms=at_ms, ends=ends)
         return (restores and restores.get(fresh.key)) or fresh
 
     def _chunks(self, topic: str) -> Iterator[tuple[list[Row], dict[int, int]]]:
-        """Some rows each, and from where on those of each Kafka partition are missing then."""
+        """Yield rows for a transaction, with each Kafka partition's next offset after them."""
         most = _EVENTS
         if self.wanted.rate_per_s is not None:
             most = max(1, min(_EVENTS, int(self.wanted.rate_per_s)))
@@ -209,7 +209,7 @@ class Restoring:
             yield rows, nexts
 
     def _missing(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The events that are not there yet; those that are count as done."""
+        """Yield the events that are not restored yet; count the others as done."""
         ends: dict[int, int] = {}
         for archived, from_offset in self.found.objects:
             at = self._next.get(archived.partition, 0)
@@ -242,6 +242,6 @@ def _row(topic: str, partition: int, event: dict[str, Any], restore_id: str) -> 
 
 
 def default_id(wanted: Restore) -> str:
-    """Derive the id from the order, so that the same order again resumes its restore."""
+    """Derive the id from the options, so that the same command resumes its restore."""
     named = "/".join(map(str, (wanted.archive, wanted.to_stream, wanted.from_ms, wanted.to_ms)))
     return hashlib.sha256(named.encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""`hifi archive verify`: lays an archive beside the signed statements about its stream."""
+"""`hifi archive verify`: compares an archive with the signed statements about its stream."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -35,21 +35,21 @@ def verify(
     *,
     stream: Annotated[str, typer.Option(help="The stream.")],
     since: Annotated[
-        str | None, typer.Option("--from", help="Events since: 2026-11-21T10:00Z, or 2h.")
+        str | None, typer.Option("--from", help="Events since 2026-11-21T10:00Z, or 2h.")
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Events before; as --from.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Events before this time.")] = None,
     public_key: Annotated[
         Path | None,
-        typer.Option(help="Hifi's public key, a file; by default that of `hifi up`'s data folder."),
+        typer.Option(help="File with Hifi's public key; default: from `hifi up`'s data folder."),
     ] = None,
     place: ArchiveChoice,
     client: ControlClient,
 ) -> None:
-    """Check an archive, object by object and minute by minute, against what Hifi has signed.
+    """Check an archive, object by object and minute by minute, against Hifi's signed statements.
 
-    Without --from it begins where the archive does, or when its pipeline was made, if that was
-    earlier. Exit code 0 when all is there and as it was, 3 when objects or ids are missing or
-    changed, 4 when a statement is not to be trusted, 1 when nothing can be checked.
+    Without --from it begins at the archive's first event, or when its pipeline was created if that
+    was earlier. Exit code 0 when the archive is complete and unchanged, 3 when objects or ids are
+    missing or changed, 4 when a statement cannot be trusted, 1 when nothing can be checked.
 
     hifi archive verify --stream orders --from 2h
     """
@@ -65,8 +65,8 @@ def verify(
     signed = statements_of(client, stream, begins_ms)
     if not signed:
         raise UsageError(
-            f"There is no statement about {stream} yet: minutes are signed some three minutes"
-            " after their last event."
+            f"There is no statement about {stream} yet: a minute is signed about three minutes"
+            " after its last event."
         )
     if problem := distrust(signed, read_public_key(public_key or place.data / "observe" / PUBLIC)):
         talk.print(f"hifi: {problem}", style="bold red")
@@ -93,15 +93,15 @@ def verify(
     )
     if made_ms is None and from_ms is None:
         talk.print(
-            "It is not known (any more) when the archive's pipeline was made, so nobody can say"
-            " whether older objects are missing. Use --from to say since when to check."
+            "Hifi has no record of when the archive's pipeline was created, so older objects may be"
+            " missing unnoticed. Use --from to set the time from which to check."
         )
     if not is_complete:
         raise typer.Exit(INCOMPLETE)
 
 
 def pipeline_made_ms(client: ControlClient, archive: ArchiveId) -> int | None:
-    """Return when its pipeline was first made; None if unknown or no longer known."""
+    """Return when the archive's pipeline was first created; None if there is no record of it."""
     query = {"kind": "pipeline", "name": archive.name, "did": "made", "limit": "1000"}
     made = client.call("GET", "changes", query=query)["changes"]
     return min(
@@ -111,7 +111,7 @@ def pipeline_made_ms(client: ControlClient, archive: ArchiveId) -> int | None:
 
 @dataclass
 class KeptIds:
-    """The ids and the damage that were really found in an archive."""
+    """The ids and the damage found in an archive."""
 
     damage: list[Damage] = field(default_factory=list)
     ids: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -127,7 +127,7 @@ class KeptIds:
         return len(self.objects)
 
     def begins_ms(self, made_ms: int | None) -> int:
-        """Since when it should have all, as its pipeline was made then."""
+        """Return the time from which the archive should be complete."""
         known = [each.event_from_ms for each in self.objects]
         return min(known if made_ms is None else [*known, made_ms], default=0)
 
@@ -142,7 +142,7 @@ class KeptIds:
 
 
 def to_check(said: Iterable[Proof], *, from_ms: int, to_ms: int | None) -> list[Proof]:
-    """The newest statement of each minute that the archive should have."""
+    """Return the newest statement of each minute that the archive should have."""
     newest = {signed.minute_ms: signed for signed in said}
     return [
         newest[minute_ms]
@@ -158,7 +158,7 @@ def gap_lines(missing: Mapping[int, Offsets], of: str = "") -> list[str]:
         for partition, offsets in missing.items()
     }
     return [
-        f"No object is about offsets {which} of Kafka partition {partition}{of}."
+        f"No object covers offsets {which} of Kafka partition {partition}{of}."
         for partition, which in spans.items()
     ]
 
@@ -168,7 +168,7 @@ def kept_in(
 ) -> KeptIds:
     """Read every object that may have events of that time; a damaged one yields no ids.
 
-    A minute's statement covers all events that arrived in it, in any topic.
+    All lives are read, because a statement covers all events of its minute.
     """
     kept = KeptIds()
     for life in lives:
@@ -176,11 +176,11 @@ def kept_in(
         kept.damage += there.damage
         kept.lives[life] = there.objects
     if not kept.objects and not kept.damage:
-        raise UsageError("The archive has nothing of that time.")
+        raise UsageError("The archive has no events from that time.")
     if not all(each.is_whole for each in kept.objects):
         raise UsageError(
-            "This archive keeps only some events of its stream, or changes them: statements are"
-            " about every event as it came."
+            "This archive keeps only some events of its stream, or changes them, so it cannot match"
+            " statements, which cover every event as it was sent."
         )
     for archived, data in fetched(bucket, kept.objects):
         if isinstance(data, Damage):
@@ -200,20 +200,20 @@ def kept_in(
 
 
 def _times(objects: Iterable[ArchivedObject]) -> str:
-    """When Kafka got the first and the last of them."""
+    """Return when Kafka stored the first and the last event of the objects."""
     times = [at for each in objects for at in (each.from_ms, each.to_ms)]
-    return " to ".join(map(minute_text, (min(times), max(times)))) if times else "none of that time"
+    return " to ".join(map(minute_text, (min(times), max(times)))) if times else "none in that time"
 
 
 def distrust(chain: list[Proof], public_key: str) -> str:
-    """Why the statements cannot be believed; empty if they can."""
+    """Return why the statements cannot be trusted; empty if they can."""
     if not all(signed.is_signed(public_key=public_key) for signed in chain):
         return "a statement is not signed with that public key."
     if fault := next((fault for signed in chain if (fault := signed.fault())), ""):
         return f"a statement does not add up: {fault}."
     if (broken := broken_link(chain)) is not None:
         at = minute_text(broken.minute_ms)
-        return f"the chain of statements is broken: the one about {at} does not name the last."
+        return f"the chain of statements is broken at {at}: it does not name its predecessor."
     return ""
 
 
@@ -222,7 +222,7 @@ def _tell(kept: KeptIds, said: Proof, theirs: frozenset[str]) -> None:
     at = minute_text(said.minute_ms)
     if not said.has_ids(theirs):
         out.print(
-            f"{at}: {len(ours):,} of {said.id_count:,} ids; which are missing, Hifi knows no more"
+            f"{at}: {len(ours):,} of {said.id_count:,} ids; Hifi no longer knows which are missing"
         )
         return
     missing, beyond = sorted(theirs - ours), sorted(ours - theirs)

@@ -1,4 +1,4 @@
-"""`hifi changes`: lists changes and their authors, as the gateway has recorded them."""
+"""`hifi changes`: lists the changes that the gateway has recorded, and who made them."""
 
 import json
 from typing import Annotated, Any
@@ -13,15 +13,15 @@ from shared.runtime.control_client import ControlClient
 
 app = typer.Typer(name="changes", no_args_is_help=True)
 
-# One screen of them; --limit shows more.
+# One screen of changes; --limit shows more.
 _LIMIT_DEFAULT = 50
-# As many as the gateway shows at once.
+# The most that the gateway returns at once.
 _PAGE = 1_000
 
 
 @app.callback()
 def _changes() -> None:
-    """Keeps `list` a word of its own: of one command alone typer would make none."""
+    """Keep `list` a subcommand: with a single command, typer would drop its name."""
 
 
 def _filters(
@@ -33,17 +33,17 @@ def _filters(
     name: Annotated[
         str | None, typer.Option(help="Name of the object: STREAM/DESTINATION.")
     ] = None,
-    contains: Annotated[str | None, typer.Option(help="Part of the object's name.")] = None,
-    by: Annotated[str | None, typer.Option(help="Made with this key.")] = None,
+    contains: Annotated[str | None, typer.Option(help="Search by part of the name.")] = None,
+    by: Annotated[str | None, typer.Option(help="Only changes made with this key.")] = None,
     did: Annotated[
         str | None, typer.Option(help="Kind of change: made, changed, deleted, paused ...")
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--from", help="Made since: 2026-11-21T10:00Z, or 2h for 2 h ago."),
+        typer.Option("--from", help="Made since 2026-11-21T10:00Z, or 2h for 2 h ago."),
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Made before: as --from.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Tenant; for operators.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Made before this time.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Tenant; only for operators.")] = None,
 ) -> dict[str, str]:
     """Return the options as query parameters of the gateway."""
     times = {"from": time_ms("--from", since), "to": time_ms("--to", to)}
@@ -60,7 +60,7 @@ def list_(
     filters: dict[str, str],
     client: ControlClient,
 ) -> None:
-    """List who has changed what, the newest first.
+    """List changes and who made them, the newest first.
 
     hifi changes list --kind destination --name demo/sample --from 7d
     """

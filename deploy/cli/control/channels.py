@@ -19,7 +19,7 @@ Name = Annotated[str, typer.Argument(metavar="CHANNEL", help="The channel's name
 @options.control_command(
     app,
     "put",
-    create="Make a channel; refused if there is one of that name.",
+    create="Create a channel; refused if there is one with that name.",
     update="Change some settings of a channel; all others stay.",
 )
 def put(
@@ -34,18 +34,18 @@ def put(
     ] = None,
     about: Annotated[
         list[str] | None,
-        typer.Option(help="failing, held, loss ...; repeat for more. Default: all."),
+        typer.Option(help="Verdict: failing, held, loss ...; repeat for more. Default: all."),
     ] = None,
     settings: Settings = None,
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Make a channel, or replace its settings: others return to defaults, secrets stay.
+    """Create a channel or replace its settings: others return to defaults, secrets stay.
 
     hifi channels put ops --via mail --to ops@shop.example
 
-    Secrets come from a file, so that no process list and no shell history shows them: `secret_url`
-    is the address of a Slack channel, `signing_secrets` sign a webhook.
+    Give secrets in a file, so that no process list or shell history shows them: `secret_url` is
+    the address of a Slack channel, `signing_secrets` sign a webhook.
 
     hifi channels put ops --via slack --settings slack.json
     """
@@ -58,7 +58,7 @@ def put(
 
 @options.control_command(app, "get", alias="show")
 def show(name: Name, form: Form | None, client: ControlClient) -> None:
-    """Show what a channel is set to, as JSON; of a secret only that there is one."""
+    """Show a channel's settings as JSON; for a secret, only whether it is set."""
     print_one(form, client.call("GET", "channels", name), name=name)
 
 
@@ -71,9 +71,9 @@ def list_channels(*, form: Form | None, client: ControlClient) -> None:
 
 @options.control_command(app)
 def test(*, name: Name, form: Form | None, client: ControlClient) -> None:
-    """Send a message for a try, and say what came back.
+    """Send a test message, and print the channel's answer.
 
-    Exit code 7: the channel did not take it.
+    Exit code 7 if the channel did not accept it.
     """
     answer = client.call("POST", "channels", name, "test")
     if form in {None, "table"}:
@@ -81,7 +81,7 @@ def test(*, name: Name, form: Form | None, client: ControlClient) -> None:
     else:
         print_data(form, answer)
     if not answer["is_taken"]:
-        raise NoAnswerError(f"The channel {name} did not take the message.")
+        raise NoAnswerError(f"The channel {name} did not accept the message.")
 
 
 @options.control_command(app)

@@ -1,4 +1,4 @@
-"""`hifi dead`: lists, shows, exports and sends again what rests in dead letters."""
+"""`hifi dead`: lists, shows, exports and redrives dead letters."""
 
 import re
 import sys
@@ -28,29 +28,29 @@ from shared.runtime.setup_error import NotFoundError, UsageError
 app = typer.Typer(name="dead", no_args_is_help=True)
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
-# One screen of them; --limit shows more.
+# One screen of dead letters; --limit shows more.
 _LIMIT_DEFAULT = 50
-# As many as the gateway shows at once.
+# The most that the gateway returns at once.
 _PAGE = 1_000
 _JSON, _NDJSON = "application/json", "application/x-ndjson"
 
 Stream = Annotated[str | None, typer.Option(help="Stream.")]
-Limit = Annotated[int | None, typer.Option(help="Number of dead letters at most.", min=1)]
+Limit = Annotated[int | None, typer.Option(help="Maximum number of dead letters.", min=1)]
 
 
 def _filters(  # noqa: PLR0917 - typer gives each by its name
     destination: Annotated[str | None, typer.Option(help="Destination.")] = None,
     reason: Annotated[
-        str | None, typer.Option(help="Reason; status_4* for all that begin so.")
+        str | None, typer.Option(help="Reason; status_4* matches all with that beginning.")
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--from", help="Dead since: 2026-11-21T10:00Z, or 2h for 2 h ago."),
+        typer.Option("--from", help="Dead since 2026-11-21T10:00Z, or 2h for 2 h ago."),
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Dead before: as --from.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Dead before this time.")] = None,
     event_id: Annotated[str | None, typer.Option("--id", help="Event id.")] = None,
     answer: Annotated[
-        str | None, typer.Option(help="Answer of the destination, as the console groups them.")
+        str | None, typer.Option(help="The destination's answer, as the console groups answers.")
     ] = None,
 ) -> dict[str, str]:
     """Return the options as query parameters of the gateway."""
@@ -88,11 +88,11 @@ def list_(
 
 @options.control_command(app, "get", alias="show")
 def show(
-    place: Annotated[str, typer.Argument(help="Where it lies, as `hifi dead list` says: 0:17.")],
+    place: Annotated[str, typer.Argument(help="Its place, as `hifi dead list` shows it: 0:17.")],
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Show the whole story of one dead letter, and the event itself.
+    """Show the whole history of one dead letter, and the event itself.
 
     hifi dead get 0:17
     """
@@ -135,9 +135,9 @@ def redrive(
     filters: dict[str, str],
     client: ControlClient,
 ) -> None:
-    """Send dead letters again: to the first retry tier, with all attempts before them.
+    """Send dead letters again: they go to the first retry tier, and get all attempts again.
 
-    Each is sent again once, however often this is called; it may be stopped at any moment.
+    Each is sent again only once, even if you repeat the command. You may stop it at any time.
 
         hifi dead redrive --stream demo --destination sample --reason status_401 --dry-run
     """
@@ -161,7 +161,7 @@ def redrive(
 def _send_again(
     client: ControlClient, path: tuple[str, ...], order: dict[str, Any]
 ) -> dict[str, Any]:
-    """Go on until everything is sent: the gateway works for some seconds at a time."""
+    """Repeat the request until everything is sent: the gateway works a few seconds at a time."""
     sent, limit = 0, order.get("limit")
     while True:
         done = client.call("POST", *path, body=order)
@@ -171,7 +171,7 @@ def _send_again(
             return {"redrive_id": done["redrive_id"], "count": sent}
         if not done["count"]:
             raise UsageError(
-                "There are more dead letters than can be looked through at once:"
+                "There are too many dead letters to search at once:"
                 " narrow them down with --from and --to."
             )
         order = {**order, "redrive_id": done["redrive_id"]}
@@ -182,7 +182,7 @@ def _send_again(
 def _pages(
     client: ControlClient, query: dict[str, str], limit: int | None, *, accept: str = _JSON
 ) -> Iterator[HttpAnswer]:
-    """A list of at most so many, page by page."""
+    """Yield the pages of a list of at most `limit` dead letters."""
     left, after = limit, ""
     while left != 0:
         asked = query | {"limit": str(min(left or _PAGE, _PAGE))} | _given(after=after)
@@ -200,12 +200,12 @@ def _given(**values: str | None) -> dict[str, str]:
 
 
 def time_ms(option: str, text: str | None) -> int | None:
-    """`2h` ago, or a date and time; one without a zone is of this machine's."""
+    """Parse `2h` (ago), or a date and time; without a time zone it is in this machine's."""
     if text is None:
         return None
     ago = _AGO.fullmatch(text)
     if ago is not None:
-        # Nothing of ours is older than the epoch, and no calendar has all that comes before it.
+        # No event is older than the epoch, and a calendar cannot show all earlier times.
         return max(0, now_ms() - int(ago[1]) * options.SPAN_UNITS_S[ago[2]] * 1000)
     try:
         return max(0, round(datetime.fromisoformat(text).timestamp() * 1000))
@@ -235,5 +235,5 @@ def _count_text(counted: dict[str, Any]) -> str:
     if counted["already"]:
         parts.append(f"{counted['already']:,} were sent again earlier")
     if counted["malformed"]:
-        parts.append(f"{counted['malformed']:,} cannot be opened and stay")
+        parts.append(f"{counted['malformed']:,} cannot be read and stay")
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""`hifi destinations`: sets up, shows, pauses and removes where a stream's events go."""
+"""`hifi destinations`: sets up, shows, pauses and removes the destinations of streams."""
 
 import json
 from pathlib import Path
@@ -31,11 +31,11 @@ Settings = Annotated[
 @options.control_command(app, "list")
 def list_destinations(
     *,
-    stream: Annotated[str | None, typer.Argument(metavar="STREAM", help="Else of all.")] = None,
+    stream: Annotated[str | None, typer.Argument(metavar="STREAM", help="Default: all.")] = None,
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """List the destinations of a stream, or of all."""
+    """List the destinations of a stream, or of all streams."""
     streams = client.call("GET", "streams")["streams"] if stream is None else [stream]
     rows = [
         each
@@ -62,11 +62,11 @@ def show(
 ) -> None:
     """Show a destination's settings as JSON, its state and its last answer.
 
-    Secrets are not shown. The state is the console's, and goes to standard error.
+    Secrets are not shown. The state comes from the console, and goes to standard error.
     """
     shown = options.control_client(gateway, api_key).call("GET", *_path(stream, name))
     print_one(form, shown, name=name)
-    # It can wait until the first is on the screen.
+    # Loaded after the settings are on the screen.
     from console.parts.last_answers import last_answers  # noqa: PLC0415
     from deploy.cli.overview import ConsoleClient, read_view, verdict_text  # noqa: PLC0415
 
@@ -74,10 +74,10 @@ def show(
         with ConsoleClient(console, api_key) as client:
             view = read_view(client, stream, name)
     except UsageError as error:
-        talk.print(f"How it is cannot be told: {harmless(str(error))}", style="dim")
+        talk.print(f"Its state is unknown: {harmless(str(error))}", style="dim")
         return
     if view is None:
-        talk.print("How it is cannot be told: the console has not heard of it.", style="dim")
+        talk.print("Its state is unknown: the console does not know it yet.", style="dim")
         return
     talk.print(verdict_text(view.verdict.value), harmless(view.reason))
     for fact, text in last_answers(view):
@@ -87,23 +87,23 @@ def show(
 
 
 @options.control_command(
-    app, "put", create="Make a destination; refused if there is one of that name."
+    app, "put", create="Create a destination; refused if there is one with that name."
 )
 def put(
     *,
     stream: Stream,
     name: Name,
-    url: Annotated[str | None, typer.Argument(help="Where to POST the events.")] = None,
+    url: Annotated[str | None, typer.Argument(help="The address to POST events to.")] = None,
     set_: Set = None,
     settings: Settings = None,
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Make a destination, or replace its settings: others return to defaults, secrets stay.
+    """Create a destination or replace its settings: others return to defaults, secrets stay.
 
     hifi destinations put orders shop https://shop.example/in --set body_format=ndjson
 
-    Secrets come from a file, so that no process list and no shell history shows them:
+    Give secrets in a file, so that no process list or shell history shows them:
 
     hifi destinations put orders shop --settings shop.json
     """
@@ -128,7 +128,7 @@ def change(
     hifi destinations update orders shop --set parallel_max=8 --set rate_per_s=1000
     """
     if not set_ and settings is None:
-        raise UsageError("Say what changes: --set SETTING=VALUE, or --settings FILE.")
+        raise UsageError("Name the changes: --set SETTING=VALUE, or --settings FILE.")
     path = _path(stream, name)
     before = client.call("GET", *path)
     after = _put(client, path, before | read_settings(settings) | _parse(set_))
@@ -139,7 +139,7 @@ def change(
 
 @options.control_command(app)
 def pause(stream: Stream, name: Name, client: ControlClient) -> None:
-    """Send nothing more for now: events wait in the stream, as long as the stream keeps them."""
+    """Pause a destination: its events wait in the stream for as long as the stream keeps them."""
     path = _path(stream, name)
     _put(client, path, client.call("GET", *path) | {"is_paused": True})
     talk.print(f"{harmless(name)} is paused.")
@@ -147,7 +147,7 @@ def pause(stream: Stream, name: Name, client: ControlClient) -> None:
 
 @options.control_command(app)
 def resume(stream: Stream, name: Name, client: ControlClient) -> None:
-    """Try it now: after a pause, a hold or a disabling, or when it is mended sooner than hoped."""
+    """Try a destination now: after a pause, a hold or a disabling, or before its retry is due."""
     client.call("POST", *_path(stream, name), "resume")
     _say_tried(name)
 
@@ -162,7 +162,7 @@ def delete(
     settings: StackSettings,
     client: ControlClient,
 ) -> None:
-    """Remove a destination: what waits to be tried again becomes dead letters."""
+    """Remove a destination: events that wait for a retry become dead letters."""
     path = _path(stream, name)
     client.call("GET", *path)
     removal.ask_first(stream, name, settings=settings, kafka=kafka, yes=yes)
@@ -188,7 +188,7 @@ def _put(client: ControlClient, path: tuple[str, ...], settings: dict[str, Any])
 def read_settings(settings: Path | None) -> dict[str, Any]:
     read = {} if settings is None else read_json(settings)
     if not isinstance(read, dict):
-        raise UsageError(f"{settings} does not hold a JSON object of settings.")
+        raise UsageError(f"{settings} does not contain a JSON object of settings.")
     return read
 
 

@@ -1,7 +1,7 @@
-"""`hifi keys`: makes, lists, rotates and revokes the API keys of a gateway, and makes links.
+"""`hifi keys`: creates, lists, rotates and revokes a gateway's API keys, and creates links.
 
-Only a key's text goes to standard output, once, so that `KEY=$(hifi keys create shop)` works, and
-so does a link; all other messages go to standard error.
+Only a key's text or a link goes to standard output, so that `KEY=$(hifi keys create shop)` works.
+All other messages go to standard error.
 """
 
 import time
@@ -17,7 +17,7 @@ from shared.runtime.control_client import ControlClient
 
 app = typer.Typer(name="keys", no_args_is_help=True)
 
-KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's name; it is in its text too.")]
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's name; it is part of its text.")]
 
 
 @options.control_command(app)
@@ -30,12 +30,12 @@ def create(
     stream: Annotated[
         list[str] | None,
         typer.Option(
-            help="A stream that it is for; repeat for more. Default: all streams of the tenant."
+            help="Stream that it may use; repeat for more. Default: all streams of the tenant."
         ),
     ] = None,
     origin: Annotated[
         list[str] | None,
-        typer.Option(help="Origin of a web page: makes a key for browsers, which can only write."),
+        typer.Option(help="Origin of a web page, for a browser key, which can only write."),
     ] = None,
     tenant: Annotated[str | None, typer.Option(help="Tenant that owns the key.")] = None,
     days: Annotated[
@@ -47,17 +47,17 @@ def create(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Make a key. Its text is printed now and never again: only its hash is kept.
+    """Create a key. Its text is printed now and never again: only its hash is stored.
 
-    A gateway that asks for keys takes no new one from somebody who has none. The first one is made
-    with the operator key, which is HIFI_GATEWAY_OPERATOR_KEY of the gateway; `hifi up` keeps one in
-    its data folder:
+    On a gateway that requires keys, you need a key to create one. Create the first one with the
+    operator key, which is the gateway's HIFI_GATEWAY_OPERATOR_KEY; `hifi up` keeps one in its data
+    folder:
 
         export HIFI_API_KEY=$(cat data/operator-key)
 
         hifi keys create root --scope admin
 
-    From then on:
+    After that:
 
         export HIFI_API_KEY=hifisk_root_...
 
@@ -82,18 +82,18 @@ def create(
 
 @app.command("new-operator-key")
 def print_operator_key() -> None:
-    """Print a new HIFI_GATEWAY_OPERATOR_KEY: a gateway that has it takes it as an administrator's.
+    """Print a new HIFI_GATEWAY_OPERATOR_KEY, which a gateway accepts as an administrator's key.
 
     export HIFI_GATEWAY_OPERATOR_KEY=$(hifi keys new-operator-key)
     """
-    from deploy.local.secret_keys import new_operator_key  # noqa: PLC0415 - only here
+    from deploy.local.secret_keys import new_operator_key  # noqa: PLC0415 - used only here
 
     out.print(new_operator_key())
 
 
 @options.control_command(app, "list")
 def list_keys(*, form: Form | None, client: ControlClient) -> None:
-    """List the keys there are; never their texts, which nobody has."""
+    """List all keys; not their texts, which are not stored."""
     keys = client.call("GET", "keys")["keys"]
     heads = ("key", "tenant", "kind", "scopes", "streams", "origins", "expires", "last used",
              "active secrets")  # fmt: skip
@@ -111,20 +111,20 @@ def rotate(
     *,
     key_id: KeyId,
     finish: Annotated[
-        bool, typer.Option("--finish", help="End a rotation: only the newest text stays good.")
+        bool, typer.Option("--finish", help="End a rotation: only the newest text stays valid.")
     ] = False,
     form: Form | None,
     client: ControlClient,
 ) -> None:
     """Issue a second secret for a key; the old one stays valid until --finish revokes it.
 
-    NEW=$(hifi keys rotate shop)    # put it where the old one was, then:
+    NEW=$(hifi keys rotate shop)    # replace the old text everywhere, then:
 
     hifi keys rotate shop --finish
     """
     if finish:
         client.call("POST", "keys", key_id, "retire")
-        talk.print(f"{harmless(key_id)}: only its newest text is good now.")
+        talk.print(f"{harmless(key_id)}: only its newest text is valid now.")
         return
     _show_text(client.call("POST", "keys", key_id, "rotate"), form=form)
 
@@ -135,7 +135,7 @@ def link(
     stream: Annotated[
         list[str] | None,
         typer.Option(
-            help="A stream that it shows; repeat for more. Default: all streams of the tenant."
+            help="Stream that it shows; repeat for more. Default: all streams of the tenant."
         ),
     ] = None,
     origin: Annotated[
@@ -147,14 +147,14 @@ def link(
     tenant: Annotated[
         str | None, typer.Option(help="Tenant to show. Default: the key's own.")
     ] = None,
-    hours: Annotated[float, typer.Option(help="Hours until it ends.", min=0.001, max=24)] = 1.0,
+    hours: Annotated[float, typer.Option(help="Hours until it expires.", min=0.001, max=24)] = 1.0,
     console: options.Console = options.CONSOLE_DEFAULT,
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Make a link that shows the console, as a key with the scope read sees it, to who opens it.
+    """Create a link to the console, which lets anyone who opens it see what a read key may see.
 
-    It is signed by your key, which has the scope admin, and ends with it. Nothing is stored.
+    Your key, which needs the scope admin, signs it; it expires with the key. Nothing is stored.
 
         hifi keys link --tenant acme --origin https://portal.example
     """
@@ -166,13 +166,13 @@ def link(
         print_one(form, {**shown, "url": url}, name=url)
         return
     until = f"{datetime.fromtimestamp(shown['expires_at_ms'] / 1000, UTC):%F %H:%M}"
-    talk.print(f"Everybody with this link sees {harmless(shown['tenant'])} until {until} UTC:")
+    talk.print(f"Anyone with this link sees {harmless(shown['tenant'])} until {until} UTC:")
     out.out(url)
 
 
 @options.control_command(app, "revoke", alias="delete")
 def revoke(key_id: KeyId, client: ControlClient) -> None:
-    """Remove a key: within 2 s no gateway takes any of its texts."""
+    """Revoke a key: within 2 s no gateway accepts any of its texts."""
     client.call("DELETE", "keys", key_id)
     talk.print(f"{harmless(key_id)} is revoked.")
 
@@ -186,7 +186,7 @@ def _show_text(shown: dict[str, Any], *, form: Form | None) -> None:
 
 
 def _last_use(key: dict[str, Any]) -> str:
-    # A gateway of an earlier release does not say.
+    # A gateway of an earlier release does not report it.
     if "last_used_at_ms" not in key:
         return "-"
     used_ms = key["last_used_at_ms"]

@@ -34,7 +34,7 @@ from shared.runtime.setup_error import UsageError
 
 @contextmanager
 def spark_for_checks() -> Iterator[Any]:
-    """A Spark session of our own, for as long as the block lasts."""
+    """Yield a separate Spark session for the block."""
     talk.print("Starting Spark ...", style="dim")
     with (
         tempfile.TemporaryDirectory(prefix="hifi-pipelines-") as folder,
@@ -44,7 +44,7 @@ def spark_for_checks() -> Iterator[Any]:
 
 
 def checked(session: Any, document: Document, pipeline: Pipeline) -> None:
-    """Say what each step makes, and run the document's tests; UsageError if it would not run."""
+    """Print each step's result type, and run the document's tests; UsageError if it cannot run."""
     try:
         for step in typed(session, pipeline, installed().keys()):
             out.print(harmless(_line(step)))
@@ -55,12 +55,12 @@ def checked(session: Any, document: Document, pipeline: Pipeline) -> None:
         lines = [f"{document.place(error.refusal.pointer)}: {why}", *more]
         raise UsageError("\n".join(map(harmless, lines))) from error
     except (Py4JNetworkError, ConnectionError) as error:
-        wrong = f"{document.place('/steps')}: it ends the process that checks it: it takes more"
-        raise UsageError(f"{wrong} memory than there is for that") from error
+        wrong = f"{document.place('/steps')}: checking it needs more memory than a check may use,"
+        raise UsageError(f"{wrong} which has ended the process that checks it") from error
 
 
 def _line(typed_step: TypedStep) -> str:
-    """A step, and what an event has after it."""
+    """Return a step, and the event's fields after it, as one line."""
     match typed_step.step:
         case Where(where=text) | Key(key=text):
             return f"{typed_step.step.member:9}{text}"
@@ -97,5 +97,5 @@ def _target(output: Output) -> str:
         case ToArchive():
             return f"archive {output.archive}"
     if is_late:
-        return f"{name} what is late"
+        return f"{name} late events"
     return f"{name} when {output.when}" if output.when else name

@@ -12,19 +12,19 @@ from shared.runtime.setup_error import UsageError
 
 
 def read_document(path: Path) -> Document:
-    """The document of a file; - is standard input."""
+    """Read the document in a file; - is standard input."""
     raw, name = _read(path)
     return document_of(raw, name)
 
 
 def read_documents(path: Path, *, bytes_max: int) -> list[Document]:
-    """All documents of a file."""
+    """Read all documents in a file."""
     raw, name = _read(path)
     return documents_of(raw, name, bytes_max=bytes_max)
 
 
 def _read(path: Path) -> tuple[bytes, str]:
-    """Return its contents and its name for messages."""
+    """Return the file's contents, and its name for messages."""
     name = "standard input" if path == Path("-") else str(path)
     try:
         return sys.stdin.buffer.read() if path == Path("-") else path.read_bytes(), name
@@ -35,9 +35,9 @@ def _read(path: Path) -> tuple[bytes, str]:
 def to_put(
     document: Document, change: Callable[..., dict[str, Any]] = change_passwords
 ) -> dict[str, Any]:
-    """Its fields with their secrets; UsageError if one is not in the environment.
+    """Return a document's fields with secrets filled in; UsageError if a variable is not set.
 
-    `change`: what knows where a document of its kind has secrets.
+    `change`: the function that knows where documents of this kind have secrets.
     """
 
     def secret(path: str, *given: Any) -> Any:

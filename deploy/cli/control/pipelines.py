@@ -1,4 +1,4 @@
-"""`hifi pipelines`: checks, tries, sets up, shows and removes what comes of a stream's events."""
+"""`hifi pipelines`: checks, tries, sets up, shows and removes pipelines."""
 
 import json
 import time
@@ -25,7 +25,7 @@ File = Annotated[
     Path, typer.Argument(metavar="FILE", help="A document, YAML or JSON; - for standard input.")
 ]
 Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline's name.")]
-# As long as a judgement commonly takes, where Spark is up.
+# A check commonly takes this long while Spark is up.
 JUDGED_WAIT_S = 5.0
 # At most this many characters of an event are shown.
 _SHOWN_CHARS = 300
@@ -34,20 +34,20 @@ _LOOK_S = 1.0
 
 @app.command()
 def check(file: File) -> None:
-    """Check a document with Spark, on this machine: every step is typed, and its tests are run.
+    """Check a document with Spark on this machine: the types of its steps, and its tests.
 
     hifi pipelines check sales.yaml
     """
     document = _read(file)
     pipeline = document.pipeline()
-    # Spark's libraries take most of a second to load, which no other command should take.
+    # Spark's libraries take most of a second to load, which no other command should spend.
     from deploy.cli.control.pipeline_check import checked, spark_for_checks  # noqa: PLC0415
 
     with spark_for_checks() as session:
         checked(session, document, pipeline)
     count = len(pipeline.tests)
     tests = "It has no tests." if not count else f"{count} test{'s' * (count > 1)} passed."
-    out.print(f"{pipeline.name} is right. {tests}")
+    out.print(f"{pipeline.name} is valid. {tests}")
 
 
 @options.control_command(app, "try")
@@ -57,11 +57,11 @@ def try_(
     last: Annotated[int, typer.Option(help="Number of newest events to try.", min=1, max=100)] = 10,
     event: Annotated[
         list[str] | None,
-        typer.Option(help="An event as JSON, in place of the newest; repeat for more."),
+        typer.Option(help="An event as JSON, instead of the newest; repeat for more."),
     ] = None,
     client: ControlClient,
 ) -> None:
-    """Show what would come of the newest events of its stream. Nothing is written.
+    """Show what a pipeline would make of the newest events of its stream. Nothing is written.
 
     hifi pipelines try sales.yaml --last 100
     """
@@ -80,10 +80,10 @@ def try_(
 
 
 @options.control_command(
-    app, "put", create="Make a pipeline; refused if there is one of that name."
+    app, "put", create="Create a pipeline; refused if there is one with that name."
 )
 def put(file: File, client: ControlClient) -> None:
-    """Make or change a pipeline, and wait until it has been checked.
+    """Create or change a pipeline, and wait until it has been checked.
 
     hifi pipelines put sales.yaml
     """
@@ -92,16 +92,16 @@ def put(file: File, client: ControlClient) -> None:
     _print_note(client.call("PUT", *path, body=_body(document)))
     judged = judgement(client, document)
     if judged.is_refused:
-        raise UsageError(f"It is stored, and cannot be run:\n{judged.text}")
+        raise UsageError(f"It is stored, but cannot run:\n{judged.text}")
     talk.print(judged.text)
 
 
 class Judgement(NamedTuple):
-    """The verdict on a pipeline that was stored."""
+    """The result of checking a stored pipeline."""
 
     text: str
     is_refused: bool = False
-    # Nobody has judged it yet.
+    # It is not checked yet.
     is_open: bool = False
 
 
@@ -113,15 +113,15 @@ def judgement(
     if state["standing"] == "refused":
         return Judgement(_why(document, state), is_refused=True)
     if state["standing"] == "checking":
-        text = f"It is stored. Nobody has judged it yet: `hifi pipelines get {name}` tells."
+        text = f"It is stored, but not checked yet: `hifi pipelines get {name}` shows the result."
         return Judgement(text, is_open=True)
     if state["why"]:
-        return Judgement(f"It is stored, and cannot go on yet: {harmless(state['why'])}")
+        return Judgement(f"It is stored, but cannot run yet: {harmless(state['why'])}")
     return Judgement(f"{name} is running.")
 
 
 def _why(document: "Document", state: dict[str, Any]) -> str:
-    """Return its error, with the line in the document."""
+    """Return the pipeline's error, with the line in the document."""
     why, *more = state["why"].split("\n")
     lines = [f"{document.place(state['pointer'])}: {why}", *more]
     return "\n".join(map(harmless, lines))
@@ -132,12 +132,12 @@ def replace(
     *,
     file: File,
     begin: Annotated[
-        str, typer.Option("--from", help="How long ago it begins to read: 90m, 12h, 7d; earliest.")
+        str, typer.Option("--from", help="How far back to start reading: 90m, 12h, 7d, earliest.")
     ] = "7d",
-    wait: Annotated[bool, typer.Option(help="Wait until it has taken its place.")] = True,
+    wait: Annotated[bool, typer.Option(help="Wait until it replaces the running one.")] = True,
     client: ControlClient,
 ) -> None:
-    """Rebuild a pipeline with windows beside the running one, then put it in its place.
+    """Rebuild a pipeline with windows beside the running one, then replace that one.
 
     hifi pipelines replace sales.yaml --from 7d
     """
@@ -148,12 +148,12 @@ def replace(
     _print_note(answer)
     talk.print(f"Generation {built['generation']} of {path[1]} is being built.")
     if not wait:
-        talk.print(f"`hifi pipelines get {path[1]}` tells once it is in its place.")
+        talk.print(f"`hifi pipelines get {path[1]}` shows when it has replaced the running one.")
         return
     while (state := _built(client, *path)) is not None:
         if state["standing"] == "refused":
             why = _why(document, state)
-            raise UsageError(f"It cannot be run, and what ran before goes on:\n{why}")
+            raise UsageError(f"It cannot run, so the old pipeline continues:\n{why}")
         if state["behind"]:
             talk.print(f"{state['behind']:,} events to go.")
         time.sleep(_LOOK_S)
@@ -163,13 +163,13 @@ def replace(
 
 
 def _print_note(answer: dict[str, Any]) -> None:
-    """Print the note about where it begins; an older gateway sends none."""
+    """Print the note about where the pipeline begins; an older gateway sends none."""
     if note := answer["state"].get("note"):
         talk.print(harmless(note), style="yellow")
 
 
 def _built(client: ControlClient, *path: str) -> dict[str, Any] | None:
-    """How far what is being built is; None if nothing is any more."""
+    """Return the state of the replacement being built; None if there is none."""
     try:
         state: dict[str, Any] = client.call("GET", *path, "replacement")["state"]
     except RefusedError as error:
@@ -181,7 +181,7 @@ def _built(client: ControlClient, *path: str) -> dict[str, Any] | None:
 
 @options.control_command(app, "give-up")
 def give_up(*, name: Name, client: ControlClient) -> None:
-    """Give up the pipeline that `replace` is building. The running one goes on."""
+    """Give up the pipeline that `replace` is building. The running one continues."""
     client.call("DELETE", "pipelines", name, "replacement")
     talk.print(f"The replacement of {harmless(name)} is given up.")
 
@@ -191,14 +191,14 @@ def show(name: Name, form: Form | None, client: ControlClient) -> None:
     """Show a pipeline's document, its state and its replacement, as JSON."""
     shown = client.call("GET", "pipelines", name)
     if (built := _built(client, "pipelines", name)) is not None:
-        # Below what a PUT does not read.
+        # In `state`, which a PUT ignores.
         shown["state"]["replacement"] = built
     print_one(form, shown, name=name)
 
 
 @options.control_command(app, "list")
 def list_pipelines(*, form: Form | None, client: ControlClient) -> None:
-    """List the pipelines there are, what they read and write, and whether they run."""
+    """List all pipelines, what they read and write, and whether they run."""
     answer = client.call("GET", "pipelines")
     heads = ("pipeline", "reads", "writes", "standing")
     print_list(form, answer["pipelines"], heads, _cells)
@@ -217,7 +217,7 @@ def delete(*, name: Name, yes: removal.Yes = False, client: ControlClient) -> No
 
 
 def _read(file: Path) -> "Document":
-    # This loads all rules of documents; a list of pipelines need not wait for that.
+    # This loads all rules for documents; `hifi pipelines list` does not wait for them.
     from deploy.cli.control.pipeline_files import read_document  # noqa: PLC0415
 
     return read_document(file)
@@ -243,12 +243,12 @@ def _events_of(texts: Sequence[str]) -> list[Any]:
         try:
             events.append(json.loads(text))
         except ValueError as error:
-            raise UsageError(f"--event {text[:100]!r} is no JSON ({error}).") from error
+            raise UsageError(f"--event {text[:100]!r} is not JSON ({error}).") from error
     return events
 
 
 def _show_trial(found: dict[str, Any], *, has_windows: bool) -> None:
-    """Each event, numbered, with what came of it below; then what came of windows, and counts."""
+    """Print each event, numbered, with its results below it; then windows, and counts."""
     rows_of: dict[int | None, list[dict[str, Any]]] = defaultdict(list)
     for row in found["rows"]:
         rows_of[row["of"]].append(row)
@@ -259,9 +259,9 @@ def _show_trial(found: dict[str, Any], *, has_windows: bool) -> None:
     for row in rows_of[None]:
         out.print(harmless(f"window  {_row(row)}"))
     if found["left_out"]:
-        talk.print(f"{found['left_out']:,} more rows came, too many to be shown.")
+        talk.print(f"{found['left_out']:,} more rows, too many to show.")
     fates = {row["of"]: row["outcome"] for row in found["rows"] if row["of"] is not None}
-    # Counted events have no rows of their own.
+    # Events that only went into windows have no rows.
     given = len(found["given"])
     counts = Counter({"passed": given - len(fates)}) + Counter(fates.values())
     late = f" {counts['late']:,} late," if has_windows else ""

@@ -1,4 +1,4 @@
-"""`hifi profiles`: where commands look for a Hifi, kept by name in a file of one's own."""
+"""`hifi profiles`: keeps addresses and keys of gateways by name, in a file of the user."""
 
 import json
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ app = typer.Typer(name="profiles", no_args_is_help=True)
 
 
 class _Profile(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Named as the options of commands are."""
+    """The fields have the names of the commands' options."""
 
     gateway: str | None = None
     console: str | None = None
@@ -36,13 +36,13 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.")
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """The file of profiles, and which of them was asked for, if any."""
+    """The file of profiles, and the name of the requested one, if any."""
 
     path: Path
     chosen: str | None = None
 
     def defaults(self) -> dict[str, str]:
-        """The profile's values for options set neither on the command line nor as variables."""
+        """Return the profile's values, for options that neither the command nor variables set."""
         kept = _read(self.path)
         name = kept["use"] if self.chosen is None else self.chosen
         return dict(_profile(kept, name)) if name else {}
@@ -64,27 +64,27 @@ def put(
     ] = None,
     api_key: Annotated[
         str | None,
-        typer.Option(envvar="HIFI_API_KEY", help="Better in the variable than in a history."),
+        typer.Option(envvar="HIFI_API_KEY", help="API key; keep it out of a shell's history."),
     ] = None,
 ) -> None:
-    """Keep where a Hifi is, and the key for it; the first profile is the one in use.
+    """Save addresses and a key under a name; the first profile becomes the one in use.
 
     HIFI_API_KEY=hk_... hifi profiles put shop --gateway https://hifi.example.com
     """
     given = {"gateway": gateway, "console": console, "kafka": kafka, "api_key": api_key}
     fields = {field: value for field, value in given.items() if value is not None}
     if not fields:
-        raise UsageError("Say what is in it: --gateway, --console, --kafka or --api-key.")
+        raise UsageError("Give at least one of --gateway, --console, --kafka and --api-key.")
     kept = _read(path := ctx.obj.path)
     kept["profiles"][name] = fields
     kept["use"] = kept["use"] or name
     _write(path, kept)
-    talk.print(f"{name} is kept in {path}; {kept['use']} is in use.")
+    talk.print(f"{name} is saved in {path}; {kept['use']} is in use.")
 
 
 @options.control_command(app, "list")
 def list_profiles(ctx: typer.Context, form: Form | None) -> None:
-    """List the profiles there are; a star is at the one in use."""
+    """List all profiles; a star marks the one in use."""
     kept = _read(ctx.obj.path)
     rows = [
         {
@@ -100,7 +100,7 @@ def list_profiles(ctx: typer.Context, form: Form | None) -> None:
 
 @options.control_command(app, "get", alias="show")
 def show(name: Name, ctx: typer.Context, form: Form | None) -> None:
-    """Show a profile, but for its key."""
+    """Show a profile, without its key."""
     fields = _profile(_read(ctx.obj.path), name)
     shown = {field: value for field, value in fields.items() if field != "api_key"}
     print_one(form, shown, name=name)
@@ -108,7 +108,7 @@ def show(name: Name, ctx: typer.Context, form: Form | None) -> None:
 
 @app.command()
 def use(name: Name, ctx: typer.Context) -> None:
-    """Have commands use this profile from now on."""
+    """Make commands use this profile from now on."""
     kept = _read(path := ctx.obj.path)
     _profile(kept, name)
     kept["use"] = name
@@ -118,14 +118,14 @@ def use(name: Name, ctx: typer.Context) -> None:
 
 @app.command()
 def delete(name: Name, ctx: typer.Context) -> None:
-    """Forget a profile, and the key in it."""
+    """Delete a profile and the key in it."""
     kept = _read(path := ctx.obj.path)
     _profile(kept, name)
     del kept["profiles"][name]
     if kept["use"] == name:
         kept["use"] = ""
     _write(path, kept)
-    talk.print(f"{name} is forgotten; {kept['use'] or 'none'} is in use.")
+    talk.print(f"{name} is deleted; {kept['use'] or 'none'} is in use.")
 
 
 def _cells(shown: dict[str, Any]) -> list[str]:
@@ -143,8 +143,8 @@ def _profile(kept: dict[str, Any], name: str) -> dict[str, str]:
     except KeyError as error:
         there = ", ".join(sorted(kept["profiles"])) or "none"
         raise NotFoundError(
-            f"There is no profile {harmless(name)}; the profiles there are: {harmless(there)}."
-            " `hifi profiles put` makes one."
+            f"There is no profile {harmless(name)}; the profiles are: {harmless(there)}."
+            " `hifi profiles put` creates one."
         ) from error
     return profile
 
@@ -158,8 +158,8 @@ def _read(path: Path) -> dict[str, Any]:
         kept = {"use": "", "profiles": {}}
     except (OSError, msgspec.MsgspecError) as error:
         raise SetupError(
-            f"The profiles in {path} cannot be read ({error}): mend the file, or remove it and"
-            " make them again with `hifi profiles put`."
+            f"The profiles in {path} cannot be read ({error}): correct the file, or remove it and"
+            " create them again with `hifi profiles put`."
         ) from error
     return kept
 
@@ -167,7 +167,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _write(path: Path, kept: dict[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Others on the machine are not to read the keys.
+        # Other users of the machine must not read the keys.
         write_whole(path, json.dumps(kept, indent=2).encode(), mode=0o600)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error

@@ -1,4 +1,4 @@
-"""Asks before something is removed, and counts what still waits for it."""
+"""Asks for confirmation before a removal, and shows how many events are still undelivered."""
 
 from typing import Annotated
 
@@ -9,14 +9,14 @@ from deploy.cli.printing import harmless, talk
 from deploy.local.stack_settings import StackSettings
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: for scripts.")]
-# Where observe says what still waits.
+# Where observe serves the books.
 observe = options.stack_settings("observe_metrics_port")
 
 
 def ask_first(
     stream: str, destination: str | None, *, settings: StackSettings, kafka: str, yes: bool
 ) -> None:
-    """Say what becomes of the events; ends the command unless the answer is yes."""
+    """Print what becomes of the events; end the command unless the answer is yes."""
     if yes:
         return
     # Counting reads Kafka; only a removal pays for loading that.
@@ -26,7 +26,7 @@ def ask_first(
     try:
         rows = observed_books(kafka, port=settings.observe_metrics_port).rows
     except NoBooksError as why:
-        talk.print(f"Its waiting events cannot be counted: {why}.")
+        talk.print(f"Its undelivered events cannot be counted: {why}.")
     else:
         ours = (
             row.balance
@@ -36,7 +36,7 @@ def ask_first(
         balance = sum(ours, Balance())
         talk.print(
             f"{balance.queued:,} queued events will not be sent. {balance.waiting:,} that wait for"
-            f" a retry become dead letters. {balance.dead:,} dead letters can be read on."
+            f" a retry become dead letters. {balance.dead:,} dead letters stay readable."
         )
     what = harmless(stream if destination is None else f"{stream}/{destination}")
     typer.confirm(f"Remove {what}?", abort=True, err=True)

@@ -1,4 +1,4 @@
-"""`hifi replays`: has a span of a stream sent to a destination again, and says how far that is."""
+"""`hifi replays`: sends a span of a stream to a destination again, and shows the progress."""
 
 from typing import Annotated, Any
 
@@ -13,25 +13,25 @@ from shared.runtime.control_client import ControlClient
 app = typer.Typer(name="replays", no_args_is_help=True)
 
 _LIMIT_DEFAULT = 50
-# As many as the gateway shows at once.
+# The most that the gateway returns at once.
 _PAGE = 1_000
 
 Stream = Annotated[str, typer.Argument(help="The stream.")]
-ReplayId = Annotated[str, typer.Argument(metavar="ID", help="As `hifi replays list` says.")]
+ReplayId = Annotated[str, typer.Argument(metavar="ID", help="Id, as `hifi replays list` shows it.")]
 
 
 @options.control_command(app)
 def create(
     stream: Stream,
     *,
-    destination: Annotated[str, typer.Option(help="Its destination: the name.")],
+    destination: Annotated[str, typer.Option(help="Name of the destination.")],
     since: Annotated[
         str | None,
-        typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h for 2 h ago."),
+        typer.Option("--from", help="Stored since 2026-11-21T10:00Z, or 2h for 2 h ago."),
     ] = None,
     to: options.StoredBefore = None,
     key: Annotated[str | None, typer.Option(help="Only events with this ordering key.")] = None,
-    event: Annotated[str | None, typer.Option(help="Only events of this id.")] = None,
+    event: Annotated[str | None, typer.Option(help="Only events with this id.")] = None,
     rate: options.Rate = None,
     replay_id: options.RunId = None,
     dry_run: options.DryRun = False,
@@ -40,7 +40,7 @@ def create(
 ) -> None:
     """Send a span of a stream to a destination again, beside live delivery.
 
-    It goes on without this command. Requests say `hifi-replay: ID`.
+    It continues after this command ends. Requests have the header `hifi-replay: ID`.
 
         hifi replays create demo --destination sample --from 2h --dry-run
     """
@@ -64,7 +64,7 @@ def create(
 def list_(
     stream: Stream,
     *,
-    destination: Annotated[str | None, typer.Option(help="Only those to this one.")] = None,
+    destination: Annotated[str | None, typer.Option(help="Only replays to this one.")] = None,
     limit: Annotated[int, typer.Option(help="Number of replays to show.", min=1)] = _LIMIT_DEFAULT,
     form: Form | None,
     client: ControlClient,
@@ -93,7 +93,7 @@ def list_(
 
 @options.control_command(app)
 def get(stream: Stream, replay_id: ReplayId, form: Form | None, client: ControlClient) -> None:
-    """Show how far a replay is.
+    """Show the progress of a replay.
 
     hifi replays get demo spring
     """
@@ -103,7 +103,7 @@ def get(stream: Stream, replay_id: ReplayId, form: Form | None, client: ControlC
 
 @options.control_command(app)
 def cancel(stream: Stream, replay_id: ReplayId, form: Form | None, client: ControlClient) -> None:
-    """Cancel a replay: nothing more of it is queued.
+    """Cancel a replay: none of its other events are queued.
 
     hifi replays cancel demo spring
     """

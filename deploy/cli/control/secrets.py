@@ -1,4 +1,4 @@
-"""`hifi secrets`: makes keys and signing secrets, and seals what is kept with the newest key."""
+"""`hifi secrets`: makes keys and signing secrets, and seals stored secrets with the newest key."""
 
 import os
 from pathlib import Path
@@ -18,13 +18,13 @@ from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(name="secrets", no_args_is_help=True)
 
-# As long as SHA-256's block needs no more, and half as long as the specification allows.
+# Shorter than SHA-256's block, and half as long as the specification allows.
 _SIGNING_BYTES = 32
 
 
 @app.command("new-key")
 def print_key() -> None:
-    """Print a new key for HIFI_SECRET_KEYS. Keep it: what it has sealed opens with it alone.
+    """Print a new key for HIFI_SECRET_KEYS. Keep it: only this key opens what it has sealed.
 
     export HIFI_SECRET_KEYS=$(hifi secrets new-key)
     """
@@ -33,7 +33,7 @@ def print_key() -> None:
 
 @app.command()
 def new_signing_secret() -> None:
-    """Print a new secret to sign requests with; give it to the destination, and to its owner.
+    """Print a new secret that signs requests; give it to the destination and to its owner.
 
     hifi destinations update orders shop --set signing_secrets='["whsec_..."]'
     """
@@ -45,23 +45,23 @@ def rotate(
     *,
     stores: Annotated[
         Path | None,
-        typer.Option(envvar=STORES_VARIABLE, help="A file of stores: its secrets as well."),
+        typer.Option(envvar=STORES_VARIABLE, help="A file of stores, to seal its secrets too."),
     ] = None,
     keys: Annotated[
         str | None,
-        typer.Option("--secret-keys", envvar=VARIABLE, help="Those of the stores; else DATA's."),
+        typer.Option("--secret-keys", envvar=VARIABLE, help="Keys; default: in --data."),
     ] = None,
     data: options.Data = options.DATA_DEFAULT,
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Seal every secret again with the first of HIFI_SECRET_KEYS, so that the others can go.
+    """Seal every secret again with the first of HIFI_SECRET_KEYS, so that you can drop the others.
 
     1. Put a new key in front: HIFI_SECRET_KEYS=NEW,OLD for every service that has it.
 
-    2. hifi secrets rotate; where a file names stores, with --stores FILE.
+    2. Run `hifi secrets rotate`; if you have a file of stores, with --stores FILE.
 
-    3. Take the old key away: HIFI_SECRET_KEYS=NEW.
+    3. Remove the old key: HIFI_SECRET_KEYS=NEW.
     """
     done = client.call("POST", "secrets:rotate")
     if stores is not None:

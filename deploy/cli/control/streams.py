@@ -30,7 +30,7 @@ Name = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name."
 
 @options.control_command(app, "list")
 def list_streams(*, form: Form | None, client: ControlClient) -> None:
-    """List the names of the streams there are; on standard error, those that were removed."""
+    """List the names of all streams; on standard error, those of removed streams."""
     answer = client.call("GET", "streams")
     print_list(form or "name", answer["streams"], ["stream"], lambda name: [name], str)
     if form is not None:
@@ -41,13 +41,13 @@ def list_streams(*, form: Form | None, client: ControlClient) -> None:
 
 @options.control_command(app, "get", alias="show")
 def show(name: Name, form: Form | None, client: ControlClient) -> None:
-    """Show what a stream is set to, as JSON."""
+    """Show a stream's settings as JSON."""
     print_one(form, client.call("GET", "streams", name), name=name)
 
 
 @options.control_command(app)
 def spread(name: Name, *, form: Form | None, client: ControlClient) -> None:
-    """Show how the last hour's events lie in the Kafka partitions, and the most frequent keys."""
+    """Show the last hour's events by Kafka partition, and the most frequent keys."""
     answer = client.call("GET", "streams", name, "spread")
     if form not in {None, "table"}:
         print_one(form, answer, name=name)
@@ -58,9 +58,9 @@ def spread(name: Name, *, form: Form | None, client: ControlClient) -> None:
         [str(number), f"{count:,}", f"{count / total:.0%}", "hot" if number == hot else ""]
         for number, count in enumerate(counts)
     ]
-    print_table(("partition", "events", "part", ""), rows)
+    print_table(("partition", "events", "share", ""), rows)
     for each in answer["keys"]:
-        out.print(harmless(f"{each['part']:.0%} of the newest there have the key {each['key']!r}"))
+        out.print(harmless(f"{each['part']:.0%} of its newest events have the key {each['key']!r}"))
     if hot is not None:
         talk.print(f"Kafka partition {hot} got more than twice its share: docs/partitions.md")
 
@@ -68,17 +68,17 @@ def spread(name: Name, *, form: Form | None, client: ControlClient) -> None:
 @options.control_command(
     app,
     "put",
-    create="Make a stream; refused if there is one of that name.",
+    create="Create a stream; refused if there is one with that name.",
     update="Change some settings of a stream; all others stay.",
 )
 def put(
     *,
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option(help="Kafka partitions; they can only become more.", min=1)
+        int | None, typer.Option(help="Kafka partitions; the number can only grow.", min=1)
     ] = None,
     key_pointer: Annotated[
-        str | None, typer.Option(help="Where an event holds its ordering key, such as /user/id.")
+        str | None, typer.Option(help="Pointer to an event's ordering key, such as /user/id.")
     ] = None,
     schema: Annotated[
         Path | None, typer.Option(help="A file with the JSON Schema that each event must fit.")
@@ -91,12 +91,12 @@ def put(
         ),
     ] = "",
     shard_pointer: Annotated[
-        str, typer.Option(help="Where an event names its shard, such as /tenant.")
+        str, typer.Option(help="Pointer to the shard in an event, such as /tenant.")
     ] = "",
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Make a stream, or replace its settings: others return to defaults, partitions stay.
+    """Create a stream or replace its settings: others return to defaults, partitions stay.
 
     hifi streams put orders --key-pointer /user/id --schema order.json
 
@@ -110,7 +110,7 @@ def put(
     if schema is not None:
         body["schema"] = read_json(schema)
     if bool(shards) != bool(shard_pointer):
-        raise UsageError("Say both --shards and --shard-pointer: which there are, and where.")
+        raise UsageError("Give both --shards, their names, and --shard-pointer, where they are.")
     if shards:
         body["partitioning"] = {"pointer": shard_pointer, "shards": shards.split(",")}
     print_one(form, client.call("PUT", "streams", name, body=body), name=name)
@@ -125,13 +125,11 @@ def delete(
     settings: StackSettings,
     client: ControlClient,
 ) -> None:
-    """Take a stream off the list. Its name, and what can be read of its events, stay yours."""
+    """Remove a stream from the list. You keep its name, and can still read its stored events."""
     client.call("GET", "streams", name)
     removal.ask_first(name, None, settings=settings, kafka=kafka, yes=yes)
     client.call("DELETE", "streams", name)
-    talk.print(
-        f"{harmless(name)} is off the list; its dead letters and receipts can be read as before."
-    )
+    talk.print(f"{harmless(name)} is removed; its dead letters and receipts can be read as before.")
 
 
 def read_json(path: Path) -> Any:

@@ -19,14 +19,14 @@ _HOURS_MS, _MIB = 3_600_000, 1_048_576
 @options.control_command(
     app,
     "put",
-    create="Make a table; refused if there is one of that name.",
+    create="Create a table; refused if there is one with that name.",
     update="Change some settings of a table; all others stay.",
 )
 def put(
     *,
     name: Name,
     written_by: Annotated[
-        str | None, typer.Option(help="The pipeline that alone writes it; else it is over HTTP.")
+        str | None, typer.Option(help="The only pipeline that writes it. Default: HTTP.")
     ] = None,
     retention_hours: Annotated[
         int | None, typer.Option(help="Hours that a row is kept after it was written.", min=1)
@@ -38,7 +38,7 @@ def put(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Make a table, or replace its settings; the retention of rows cannot be changed later.
+    """Create a table or replace its settings; the retention of rows cannot be changed later.
 
     hifi tables put customers
     """
@@ -56,13 +56,13 @@ def put(
 
 @options.control_command(app, "get", alias="show")
 def show(name: Name, form: Form | None, client: ControlClient) -> None:
-    """Show what a table is set to, as JSON."""
+    """Show a table's settings as JSON."""
     print_one(form, client.call("GET", "tables", name), name=name)
 
 
 @options.control_command(app, "list")
 def list_tables(*, form: Form | None, client: ControlClient) -> None:
-    """List the tables there are, who writes them, and how long their rows stay."""
+    """List all tables, who writes them, and how long their rows stay."""
     tables = client.call("GET", "tables")["tables"]
     print_list(form, tables, ("table", "written by", "rows stay"), _cells)
 

@@ -11,14 +11,14 @@ from shared.runtime.control_client import ControlClient
 app = typer.Typer(name="tenants", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name.")]
-# A quota of nothing is no quota; leave the option out for "without limit".
+# A quota of 0 is refused; for no limit leave the option out.
 _MIN = 0.001
 _RATES = ("requests_per_s", "events_per_s", "bytes_per_s")
 
 
 @options.control_command(app, "list")
 def list_tenants(*, form: Form | None, client: ControlClient) -> None:
-    """List the tenants that have quotas, and the first of these; - is without limit."""
+    """List the tenants that have quotas, and their rates; - means no limit."""
     heads = ("tenant", *(name.replace("_per_s", "/s") for name in _RATES))
     print_list(form, client.call("GET", "tenants")["tenants"], heads, _cells, numbers=len(_RATES))
 
@@ -56,10 +56,10 @@ def put(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Set a tenant's quotas, over all gateways together, and how much it may set up.
+    """Set a tenant's quotas, for all gateways together, and how many objects it may create.
 
-    Quotas left out have no limit; for streams, partitions, destinations, pipelines, tables and keys
-    the gateway's apply (HIFI_GATEWAY_TENANT_STREAMS_MAX and so on).
+    Omitted rates have no limit. Omitted maximums, such as that of streams, are those of the gateway
+    (HIFI_GATEWAY_TENANT_STREAMS_MAX and so on).
 
     hifi tenants put acme --events-per-s 1000 --functions fraud.score
     """
@@ -85,7 +85,7 @@ def put(
 def delete(name: Name, client: ControlClient) -> None:
     """Remove a tenant's quotas; its keys and streams stay."""
     client.call("DELETE", "tenants", name)
-    talk.print(f"{harmless(name)} has no quotas any more.")
+    talk.print(f"{harmless(name)} has no quotas now.")
 
 
 def _cells(shown: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Reads the events of `hifi send`; each keeps its bytes and knows its place."""
+"""Reads the events of `hifi send`; each keeps its bytes and its place in the input."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ _STANDARD_INPUT = Path("-")
 
 @dataclass(frozen=True, slots=True)
 class EventInput:
-    """One event's bytes, and how to tell a person which one it is."""
+    """One event's bytes, and its place in the input, for messages."""
 
     place: str
     raw: bytes
@@ -28,7 +28,7 @@ def read_arguments(texts: Iterable[str]) -> Iterator[EventInput]:
 
 
 def read_lines(path: Path) -> Iterator[EventInput]:
-    """An event on each line; empty lines are nobody's."""
+    """Yield the event of each line; skip empty lines."""
     if path == _STANDARD_INPUT:
         yield from _lines(sys.stdin.buffer, "standard input")
         return
@@ -40,7 +40,7 @@ def read_lines(path: Path) -> Iterator[EventInput]:
 
 
 def synthetic(count: int) -> Iterator[EventInput]:
-    """Made-up events with ids that no other run has."""
+    """Yield generated events, with ids that are unique to this run."""
     run = f"{time.time_ns():x}"
     for number in range(1, count + 1):
         event = {"id": f"{run}-{number}", "number": number, "time_ms": now_ms()}
@@ -55,11 +55,11 @@ def _lines(file: BinaryIO, name: str) -> Iterator[EventInput]:
 
 
 def _checked(place: str, raw: bytes) -> EventInput:
-    """One bad event would make the whole request unreadable, so it is found before."""
+    """Raise UsageError if the event is not JSON, which would make its whole request unreadable."""
     try:
         json.loads(raw, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{place} is not JSON ({error}): mend it, and send from there.") from error
+        raise UsageError(f"{place} is not JSON ({error}): fix it, and send from there.") from error
     return EventInput(place, raw)
 
 

@@ -1,4 +1,4 @@
-"""`hifi listen`: sends the events of a stream on to somebody's own machine, as they come."""
+"""`hifi listen`: forwards the events of a stream to a developer's machine, as they come."""
 
 import hashlib
 import time
@@ -15,7 +15,7 @@ from shared.runtime.http_client import HttpClient, NoHttpAnswerError
 
 _BATCH_DEFAULT, _BATCH_MAX = 100, 1_000
 _TIMEOUT_S = 30.0
-# Until the developer has restarted it.
+# Wait between attempts, until the developer has restarted the receiver.
 _AGAIN_S = 1.0
 
 
@@ -24,10 +24,10 @@ def listen(
     stream: Stream,
     *,
     forward_to: Annotated[
-        str, typer.Option("--forward-to", metavar="URL", help="Where to POST them.")
+        str, typer.Option("--forward-to", metavar="URL", help="The address to POST events to.")
     ],
     batch: Annotated[
-        int, typer.Option(help="Events in one request at most.", min=1, max=_BATCH_MAX)
+        int, typer.Option(help="Maximum events in one request.", min=1, max=_BATCH_MAX)
     ] = _BATCH_DEFAULT,
     since: Since = None,
     key: Key = None,
@@ -36,8 +36,8 @@ def listen(
 ) -> None:
     """Send the events of a stream to a receiver that you are developing, until Ctrl-C.
 
-    They look as a destination gets them, but are unsigned, and no outcome is stored: refusals are
-    printed, and not sent again. Events wait while the receiver is down.
+    Requests look like those to a destination, but are unsigned. No outcomes are stored, and refused
+    events are printed and not sent again. Events wait while the receiver is down.
 
         hifi listen orders --forward-to http://127.0.0.1:3000/hooks
     """
@@ -66,7 +66,7 @@ def _forward(receiver: HttpClient, stream: str, events: Sequence[StreamEvent]) -
             break
         except NoHttpAnswerError as error:
             if not is_away:
-                talk.print(f"{receiver.url} does not answer ({error}): they wait.")
+                talk.print(f"{receiver.url} does not answer ({error}): events wait.")
             is_away = True
             time.sleep(_AGAIN_S)
     took_ms = (time.monotonic() - begun_s) * 1000

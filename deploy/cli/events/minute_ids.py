@@ -1,6 +1,6 @@
 """Reads a stream's minutes from a gateway: the statements, and the ids of their events.
 
-The ids come from the gateway's ledger and, where that is silent, from the log itself.
+The ids come from the gateway's ledger, and from the log itself where the ledger has none.
 """
 
 from collections.abc import Iterator
@@ -17,22 +17,22 @@ from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import NotFoundError, UsageError
 
 _PAGE_MAX = 1_000
-# Nothing is signed of a minute long before it: an event may be 5 min early, clocks may differ.
+# A minute is not signed long before it begins: events may be 5 min early, and clocks may differ.
 _SIGNED_EARLY_MS_MAX = HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
 class MinuteIds:
-    """The newest statement about a minute, whether its chain holds, and the ids it is about."""
+    """The newest statement about a minute, the first break in its chain, and the minute's ids."""
 
     signed: Proof
-    # The statement whose predecessor is not the one before it; None when all fit.
+    # The first statement that does not name its predecessor; None if the chain is unbroken.
     broken_at: Proof | None
     ids: frozenset[str]
 
     @property
     def is_whole(self) -> bool:
-        """Whether these ids are the very ones that were signed."""
+        """Whether these ids are exactly the signed ones."""
         return self.signed.has_ids(self.ids)
 
 
@@ -40,7 +40,7 @@ class _ListedIds(msgspec.Struct):
     """Ids of a stream, in the order of its log."""
 
     ids: list[str]
-    # Those of them that a restore has put back.
+    # The ids that a restore has put back.
     restored: list[str]
     newer: str
     is_complete: bool
@@ -52,7 +52,7 @@ class _ListedStatements(msgspec.Struct):
 
 
 def read_minute(text: str) -> int:
-    """A minute as people write it: 2026-11-21T19:05Z, or epoch milliseconds."""
+    """Parse a minute as people write it: 2026-11-21T19:05Z, or epoch milliseconds."""
     try:
         if text.lstrip("-").isdigit():
             at_ms = int(text)
@@ -62,7 +62,7 @@ def read_minute(text: str) -> int:
             at_ms = round(aware.timestamp() * 1000)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is no minute: write it as 2026-11-21T19:05Z, or in epoch milliseconds."
+            f"{text!r} is not a minute: write it as 2026-11-21T19:05Z, or in epoch milliseconds."
         ) from error
     return at_ms if at_ms == WILD else minute_of(at_ms)
 
@@ -70,17 +70,17 @@ def read_minute(text: str) -> int:
 def minute_ids(
     client: ControlClient, stream: str, minute_ms: int, mine: frozenset[str]
 ) -> MinuteIds:
-    """The newest statement about a minute, and its ids: `mine`, if it is these that were signed.
+    """Return the newest statement about a minute, and its ids: `mine`, if exactly these are signed.
 
-    So a whole list can be verified when nobody has the ids any more: a year later, too.
+    So a complete list can still be verified when Hifi no longer has the ids, even a year later.
     """
     chain = statements_of(client, stream, minute_ms)
     about = [signed for signed in chain if signed.minute_ms == minute_ms]
     if not about:
         raise NotFoundError(
             f"There is no statement about that minute of {stream}: nothing was acknowledged in"
-            " it, or it is not checked yet. That takes about three minutes after"
-            " its last event, and longer where a destination stands still: the console says so."
+            " it, or it is not checked yet. The check takes about three minutes after the last"
+            " event, and longer while a destination makes no progress, which the console shows."
         )
     newest = about[-1]
     ids = mine if newest.has_ids(mine) else ids_of(client, newest)
@@ -88,7 +88,7 @@ def minute_ids(
 
 
 def statements_of(client: ControlClient, stream: str, since_ms: int) -> list[Proof]:
-    """Return the statements on a stream in order: all on minutes since then, and more."""
+    """Return a stream's statements in order: all on minutes since `since_ms`, and some older."""
     proofs: list[Proof] = []
     query = {"limit": str(_PAGE_MAX)}
     while True:
@@ -102,13 +102,13 @@ def statements_of(client: ControlClient, stream: str, since_ms: int) -> list[Pro
 
 
 def ids_of(client: ControlClient, said: Proof) -> frozenset[str]:
-    """The ids that were signed of a minute; if they are not there, those that are."""
+    """Return the signed ids of a minute; if some are gone, those that are left."""
     ids: set[str] = set()
     since_ms = said.minute_ms - EARLY_MS_MAX
     for acked in (True, False):
         for page in id_pages(client, said.stream, since_ms, acked=acked, minute_ms=said.minute_ms):
             ids.update(page.ids)
-            # Ids are only ever added: the signed ones are all here now, or never will be.
+            # Pages only add ids: the signed ones are complete now, or the count is exceeded.
             if len(ids) > said.id_count or said.has_ids(ids):
                 return frozenset(ids)
     return frozenset(ids)
@@ -122,7 +122,7 @@ def id_pages(
     acked: bool = False,
     minute_ms: int | None = None,
 ) -> Iterator[_ListedIds]:
-    """Yield the ids of events stored since then, up to now; from the ledger, if `acked`."""
+    """Yield the ids of events stored since `since_ms`; from the ledger if `acked`, else the log."""
     query = {"acked": str(acked).lower(), "from": rfc3339(max(0, since_ms))}
     if minute_ms is not None:
         query["minute_ms"] = str(minute_ms)

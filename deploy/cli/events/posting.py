@@ -1,6 +1,6 @@
-"""Posts batches to the gateway, and sends some of their events once more.
+"""Posts batches to the gateway, and retries events.
 
-Only what the gateway calls retryable is sent again: never what it rejected, never what it stored.
+Only events that the gateway calls retryable are sent again; never rejected or stored ones.
 """
 
 import time
@@ -26,15 +26,15 @@ _RETRYABLE = frozenset(
 )
 # Four waits of a second or more outlast a broker's restart (4 s measured).
 _TRIES_MAX = 5
-# A batch of 10 MB over a slow line, and Kafka's own time.
+# Enough for a batch of 10 MB over a slow line, and for Kafka.
 POST_TIMEOUT_S = 60.0
-# The gateway asks for 1 s; anything that asks for minutes is better asked by hand.
+# The gateway asks for 1 s. If it asks for minutes, a person should retry later.
 _RETRY_AFTER_S_DEFAULT, _RETRY_AFTER_S_MAX = 1.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class PostOutcome:
-    """The outcome of posting some events. `unsure`: not stored, or not known to be."""
+    """The outcome of posting some events. `unsure`: not stored, or not known to be stored."""
 
     accepted: int = 0
     rejected: int = 0
@@ -42,9 +42,9 @@ class PostOutcome:
     status: str = ""
     tries: int = 0
     complaints: tuple[str, ...] = ()
-    # Sending more makes no sense now.
+    # Whether to send no more batches.
     stops: bool = False
-    # With each, `hifi receipt` follows the events of a request.
+    # `hifi receipt` takes one of these, and shows the events of that request.
     request_ids: tuple[str, ...] = ()
 
     @property
@@ -61,7 +61,7 @@ class PostOutcome:
         )
 
 
-# The outcome of the events, those to send again, and the wait before that.
+# The outcome of the events, the events to send again, and the wait before that.
 _Answer: TypeAlias = tuple[PostOutcome, list[EventInput], float]
 
 
@@ -90,7 +90,7 @@ class Poster:
     def post_all(
         self, given: Iterator[EventInput], *, batch: int, rate: float | None = None
     ) -> Iterator[PostOutcome]:
-        """Post batch by batch; stop at one that is not delivered, as the rest would not be either.
+        """Post batch by batch; stop at a failed one, because the rest would fail too.
 
         `rate`: events per second at most.
         """
@@ -105,7 +105,7 @@ class Poster:
             count += outcome.count
 
     def post(self, events: Sequence[EventInput]) -> PostOutcome:
-        """Send until each is stored or rejected, or the gateway has said "later" too often."""
+        """Send until each is stored or rejected, or the gateway has refused for now too often."""
         total, left = PostOutcome(), list(events)
         for tries in range(1, _TRIES_MAX + 1):
             outcome, left, wait_s = self._post_once(left)
@@ -121,7 +121,7 @@ class Poster:
             if tries < _TRIES_MAX:
                 self._sleep(wait_s)
         complaint = (
-            f"the gateway took none of {wording.plural(len(left), 'event')} in {_TRIES_MAX} tries"
+            f"the gateway stored none of {wording.plural(len(left), 'event')} in {_TRIES_MAX} tries"
         )
         return replace(
             total,
@@ -138,9 +138,9 @@ class Poster:
             if error.is_unsent and not self._has_answered:
                 raise NoAnswerError(
                     f"No gateway answers at {self._gateway.url} ({error}):"
-                    " start one with `hifi up`, or name another with --gateway URL."
+                    " start one with `hifi up`, or name another gateway with --gateway URL."
                 ) from error
-            # It may have been stored: only the sender of the events can know if that matters.
+            # The events may have been stored: only their sender knows whether repeats matter.
             says = f"no answer from the gateway ({error})"
             return _failed(events, "no answer", says), [], 0.0
         self._has_answered = True
@@ -158,7 +158,7 @@ def _judge(events: list[EventInput], answer: HttpAnswer) -> _Answer:
             return PostOutcome(status=status), events, _wait_s(answer)
         detail = body.get("detail") or answer.text[:200] or "and nothing else"
         says = f"{status} {body.get('title', '')}: {in_commands(detail)}"
-        # Our own gateway refuses what the caller did wrong before it stores anything of it.
+        # Our own gateway refuses a wrong request before it stores any of its events.
         is_refused = answer.is_client_error and "code" in body
         failed = _failed(events, status, says, is_refused=is_refused)
         return replace(failed, request_ids=request_ids), [], 0.0

@@ -1,4 +1,4 @@
-"""Checks what Hifi has signed, by the page on statements alone: nothing of who signs is used here.
+"""Checks signed statements as the docs describe them, and shares no code with the signer.
 
 A program proves little about its own work. So this module reads a statement, builds the Merkle
 tree and adds up the sums by itself.
@@ -34,16 +34,16 @@ class ProvenLine:
     not_passed: Mapping[str, int]
 
     def fault(self, event_count: int) -> str:
-        """Why the line cannot be true; empty if it can."""
+        """Return why the line cannot be true; empty if it can."""
         sum_of_all = self.delivered + self.waiting + self.dead + sum(self.lost.values())
         if self.due is not None and sum_of_all != self.due:
-            return f"{self.name}: its parts are {sum_of_all:,} events, and {self.due:,} were due"
+            return f"{self.name}: its parts sum to {sum_of_all:,} events, but {self.due:,} were due"
         if sum_of_all > event_count:
-            return f"{self.name} has {sum_of_all:,} events, and the minute {event_count:,}"
+            return f"{self.name} has {sum_of_all:,} events, but the minute only {event_count:,}"
         if sum(self.not_passed.values()) > self.delivered:
-            return f"{self.name} has not passed on more than it was given"
+            return f"{self.name} says that it held back more events than it got"
         if min(self.delivered, self.waiting, self.dead, *self.lost.values()) < 0:
-            return f"{self.name} has fewer than no events of a kind"
+            return f"{self.name} has a negative count"
         return ""
 
 
@@ -57,13 +57,13 @@ class Proof:
 
     @classmethod
     def of(cls, published: Mapping[str, Any]) -> "Proof":
-        """ValueError if it is none."""
+        """Read a published statement; ValueError if it is not one."""
         try:
             signature = base64.b64decode(published["signature"], validate=True)
             proof = cls(published["statement"], published["public_key"], signature)
             proof.fault()
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no statement: {error!r}") from error
+            raise ValueError(f"not a statement: {error!r}") from error
         return proof
 
     @classmethod
@@ -125,7 +125,7 @@ class Proof:
 
     @property
     def signed(self) -> bytes:
-        """The bytes that were signed: JSON with sorted names and no spaces."""
+        """The signed bytes: JSON with sorted names and no spaces."""
         text = json.dumps(self.said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return text.encode()
 
@@ -134,7 +134,7 @@ class Proof:
         return hashlib.sha256(self.signed).hexdigest()
 
     def is_signed(self, *, public_key: str) -> bool:
-        """Whether the owner of the public key (raw, in hex) made this very statement."""
+        """Return whether the owner of the public key (raw, in hex) signed this statement."""
         try:
             key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
             key.verify(self.signature, self.signed)
@@ -143,21 +143,21 @@ class Proof:
         return self.public_key == public_key
 
     def has_ids(self, ids: AbstractSet[str]) -> bool:
-        """Whether these are the very ids that were signed."""
+        """Return whether these are exactly the signed ids."""
         return len(ids) == self.id_count and root_of(ids) == self.root
 
     def fault(self) -> str:
         """Return why its content cannot be true, whoever signed it; empty if it can."""
         count = self.acked + self.derived
         if not self.id_count <= count:
-            return f"it has {self.id_count:,} ids, and {count:,} events"
+            return f"it has {self.id_count:,} ids, but only {count:,} events"
         if (self.compared or 0) > count:
             return f"{self.compared:,} of {count:,} events were compared"
         return next((fault for line in self.lines if (fault := line.fault(count))), "")
 
 
 def root_of(ids: Iterable[str]) -> str:
-    """RFC 9162, 2.1.1, over leaves of 64 sorted ids, a line each."""
+    """Return the Merkle root of RFC 9162, 2.1.1; each leaf is 64 sorted ids, one a line."""
     lines = [each.replace("\\", "\\\\").replace("\n", "\\n") for each in sorted(set(ids))]
     leaves = [
         hashlib.sha256(b"\0" + "\n".join(lines[at : at + _LEAF_IDS]).encode()).digest()
@@ -174,7 +174,7 @@ def _tree(leaves: Sequence[bytes]) -> bytes:
 
 
 def broken_link(chain: Sequence[Proof]) -> Proof | None:
-    """The first statement that does not name the one before it."""
+    """Return the first statement that does not name its predecessor; None if all do."""
     for before, after in pairwise(chain):
         if after.said["previous"] != before.digest:
             return after

@@ -1,4 +1,4 @@
-"""`hifi receipt`: what became of a request's events, by the `request_id` of its answer."""
+"""`hifi receipt`: shows what became of a request's events; takes the answer's `request_id`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -18,14 +18,14 @@ _LIMIT_DEFAULT = 50
 def receipt(
     *,
     request_id: Annotated[str, typer.Argument(help="Request id, from the answer to the POST.")],
-    event: Annotated[str | None, typer.Option(help="Only the event of this id.")] = None,
+    event: Annotated[str | None, typer.Option(help="Only the event with this id.")] = None,
     after: Annotated[
-        str | None, typer.Option(help="From this place on, as the answer before it says.")
+        str | None, typer.Option(help="Start after this place, which the previous answer names.")
     ] = None,
     limit: Annotated[int, typer.Option(help="Number of events to show.", min=1)] = _LIMIT_DEFAULT,
     since: Annotated[
         str | None,
-        typer.Option("--from", help="Search the ledger from this time on, to go on with a search."),
+        typer.Option("--from", help="Search the ledger from this time on, to continue a search."),
     ] = None,
     form: Form | None,
     client: ControlClient,
@@ -44,7 +44,7 @@ def receipt(
 
 
 def print_receipt(answer: Mapping[str, Any]) -> None:
-    """For people."""
+    """Print a receipt for people."""
     events = wording.plural(answer["count"], "event")
     out.print(f"{events} accepted at {when(answer['accepted_at_ms'])}"
               f" in {harmless(answer['stream'])}")  # fmt: skip
@@ -52,7 +52,7 @@ def print_receipt(answer: Mapping[str, Any]) -> None:
         out.print(f"{harmless(name)}: {_counted(counts)}")
     heads = ("event", "place", "destination", "state", "since", "reason", "attempts", "")
     print_table(heads, [row for each in answer["events"] for row in _rows(each)])
-    # An older gateway does not say.
+    # An older gateway does not report failed attempts.
     _print_tries(answer.get("failed_tries", ()), answer.get("failed_try_count", 0))
     for hop in answer.get("derived", ()):
         _print_hop(hop)
@@ -61,28 +61,28 @@ def print_receipt(answer: Mapping[str, Any]) -> None:
     if answer["next"]:
         talk.print(f"there are more: --after {harmless(answer['next'])} shows them", style="dim")
     if not answer["is_complete"]:
-        talk.print("not everything could be read, or is in Kafka yet: ask again", style="yellow")
+        talk.print("some of it was unreadable, or is not in Kafka yet: ask again", style="yellow")
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    """How many are where, in the words of the books."""
+    """Return the counts by state, as one text."""
     return ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
 
 
 def _print_hop(hop: Mapping[str, Any]) -> None:
-    """Print the events that a pipeline made of them, and where those are now."""
+    """Print the events that a pipeline made from these, and where those are now."""
     made = wording.plural(hop["count"], "event")
     pipeline, reads, stream = (harmless(hop[name]) for name in ("pipeline", "reads", "stream"))
-    out.print(f"\nthe pipeline {pipeline} made {made} of what it read in {reads}: in {stream}")
+    out.print(f"\nthe pipeline {pipeline} read {reads} and wrote {made} to {stream}")
     for name, counts in hop["destinations"].items():
         out.print(f"{harmless(name)}: {_counted(counts)}")
-    heads = ("event", "made of", "place", "destination", "state", "since", "reason", "attempts", "")
+    heads = ("event", "from", "place", "destination", "state", "since", "reason", "attempts", "")
     rows = [(row[0], each["of"], *row[1:]) for each in hop["events"] for row in _rows(each)]
     print_table(heads, rows)
 
 
 def _print_restore(restore: Mapping[str, Any]) -> None:
-    """Print the restore that put some of them back, with its times and its stream."""
+    """Print a restore that put some of these events back, with its times and its stream."""
     began, last = when(restore["began_at_ms"]), when(restore["last_at_ms"])
     ids = ", ".join(map(harmless, restore["events"]))
     out.print(
@@ -93,7 +93,7 @@ def _print_restore(restore: Mapping[str, Any]) -> None:
 
 
 def _print_tries(tries: Sequence[Mapping[str, Any]], count: int) -> None:
-    """Print the result of each request that was not accepted, in the order of time."""
+    """Print the result of each failed request, in the order of time."""
     if not tries:
         return
     shown = "" if count == len(tries) else f", of which the newest {len(tries):,} are shown"

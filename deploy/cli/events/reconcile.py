@@ -1,4 +1,4 @@
-"""`hifi reconcile`: finds events of a customer's file that Hifi never took, and sends those."""
+"""`hifi reconcile`: finds events of a customer's file that Hifi never got, and sends them."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from shared import wording
 from shared.runtime.control_client import ControlClient
 from shared.runtime.http_client import HttpClient
 
-# Some are missing, and were not (all) sent; other codes say that nothing could be compared.
+# Exit code: some events are missing, and not all of them were sent. Others: nothing was compared.
 _MISSING = 3
 _BATCH = 500
 
@@ -26,26 +26,26 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
     events: Annotated[
         Path,
         typer.Option(
-            help="File of the events you sent, one with its id on each line; - reads the input."
+            help="File of the events you sent, one per line, with ids; - for standard input."
         ),
     ],
-    replay: Annotated[bool, typer.Option("--replay", help="Send what is missing.")] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="Send the missing ones.")] = False,
     since: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="TIME", help="Stored since: 2026-11-21T10:00Z, or 2h; else ever."
+            "--from", metavar="TIME", help="Stored since 2026-11-21T10:00Z, or 2h; default: all."
         ),
     ] = None,
     gateway: options.Gateway = options.GATEWAY_DEFAULT,
     api_key: options.ApiKey = None,
 ) -> None:
-    """Compare a file of events with what Hifi has, and with --replay send just the difference.
+    """Compare a file of events with those in Hifi, and with --replay send only the missing ones.
 
-    Without --replay it only prints the missing ids. Events keep their ids, so whoever receives
-    one twice can tell. The ids of the stream are read from the gateway, with a key that may read
-    it: all that it keeps, or since --from. Exit code 0 when nothing is missing (any more), 3 when
-    something is; else nothing was compared: 1 when the key is refused, 2 when the command is
-    written wrongly, 6 when there is no such stream, 7 when no gateway answers.
+    Without --replay it only prints the missing ids. Events keep their ids, so a receiver can
+    recognise repeats. Your key must be allowed to read the stream. The comparison covers all its
+    stored events, or those since --from. Exit code 0 when nothing is missing (any more), 3 when
+    something is. With other codes nothing was compared: 1 when the key is refused, 2 when the
+    command is wrong, 6 when there is no such stream, 7 when no gateway answers.
 
         hifi reconcile --stream orders --events sent.ndjson
 
@@ -67,7 +67,7 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
     if restored:
         talk.print(f"A restore has put back {len(restored):,} of those in Hifi.")
     if nameless := ids.count(""):
-        talk.print(f"{wording.plural(nameless, 'event')} without an id: nobody can tell of that.")
+        talk.print(f"{wording.plural(nameless, 'event')} without an id, which cannot be compared.")
     if not replay or not missing:
         for name in missing:
             out.print(harmless(name))
@@ -84,7 +84,7 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
 
 
 def id_of(raw: bytes) -> str:
-    """An event's own id, as the gateway reads it; empty if it has none."""
+    """Return an event's own id, as the gateway reads it; empty if it has none."""
     event = json.loads(raw)
     own_id = event.get("id") if isinstance(event, dict) else None
     return str(own_id) if isinstance(own_id, str | int) and not isinstance(own_id, bool) else ""

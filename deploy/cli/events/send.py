@@ -1,4 +1,4 @@
-"""`hifi send`: plays a customer: posts events to the gateway, and says what became of each."""
+"""`hifi send`: posts events to the gateway as a customer would, and prints the outcomes."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from deploy.cli.printing import Form, harmless, out, print_one, talk
 from shared.runtime.http_client import HttpClient
 from shared.runtime.setup_error import PARTLY_DONE, NotFoundError, UsageError
 
-# As many as a destination's request holds by default; 500 of 500 bytes are 0.25 MB.
+# The default size of a destination's request; 500 events of 500 bytes are 0.25 MB.
 _BATCH_DEFAULT = 500
 # The gateway's default limit for one request.
 _BATCH_MAX = 5_000
@@ -31,7 +31,7 @@ def send(  # noqa: PLR0917 - typer makes an option of each
     events: Annotated[list[str] | None, typer.Argument(help="Events, each a JSON object.")] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", help="A file with an event on each line; - reads the input."),
+        typer.Option("--file", "-f", help="A file with an event per line; - for standard input."),
     ] = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", help="Generate this many events.", min=1)
@@ -41,10 +41,10 @@ def send(  # noqa: PLR0917 - typer makes an option of each
         int, typer.Option(help="Events in one request.", min=1, max=_BATCH_MAX)
     ] = _BATCH_DEFAULT,
     key: Annotated[
-        str | None, typer.Option(help="Ordering key of the events that name none themselves.")
+        str | None, typer.Option(help="Ordering key for events that have none themselves.")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Events per second at most.", min=0.001)
+        float | None, typer.Option(help="Maximum events per second.", min=0.001)
     ] = None,
     api_key: options.ApiKey = None,
     *,
@@ -72,7 +72,7 @@ def send(  # noqa: PLR0917 - typer makes an option of each
 
 
 def _print(form: Form | None, total: PostOutcome, took_s: float) -> None:
-    """A sentence for people; `name`: the requests that they went in, for `hifi receipt`."""
+    """Print a sentence, or another form; `name` prints request ids for `hifi receipt`."""
     if form is None:
         out.print(
             f"{total.accepted:,} accepted, {total.rejected:,} rejected, {total.unsure:,} not known"
@@ -112,14 +112,14 @@ def _tell_ids(request_ids: tuple[str, ...]) -> None:
     else:
         talk.print(
             f"They went in {len(request_ids):,} requests, {first} to {harmless(request_ids[-1])}:"
-            " `hifi receipt ID` shows where those of one are."
+            " `hifi receipt ID` shows where the events of one are."
         )
 
 
 def _given(events: list[str], file: Path | None, count: int | None) -> Iterator[EventInput]:
     if sum((bool(events), file is not None, count is not None)) != 1:
         raise typer.BadParameter(
-            "give events as arguments, or --file FILE (- is the input), or --count N"
+            "give events as arguments, or --file FILE (- for standard input), or --count N"
         )
     if file is not None:
         return read_lines(file)
@@ -129,7 +129,7 @@ def _given(events: list[str], file: Path | None, count: int | None) -> Iterator[
 
 
 def _send(outcomes: Iterator[PostOutcome], known: int | None) -> tuple[PostOutcome, float]:
-    """Tell of each batch that was not all accepted at once; their sum, and how long they took."""
+    """Print each batch that was not accepted at once; return the sum, and the seconds it took."""
     total = PostOutcome()
     started_s = time.monotonic()
     try:
@@ -139,16 +139,16 @@ def _send(outcomes: Iterator[PostOutcome], known: int | None) -> tuple[PostOutco
                 total = replace(total.plus(outcome), status=outcome.status)
                 sent(outcome.count)
     except UsageError:
-        # A line is no JSON: say what was sent before it, then report the line.
+        # A line is not JSON: print what was sent before it; the error names the line.
         if total.count:
-            talk.print(f"{total.accepted:,} were accepted before:")
+            talk.print(f"{total.accepted:,} events were accepted before this error:")
         raise
     return total, time.monotonic() - started_s
 
 
 @contextmanager
 def _progress(known: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar for a person to watch; a log gets no line for each of ten thousand batches."""
+    """Show a progress bar in a terminal; elsewhere nothing, as ten thousand lines help nobody."""
     if not talk.is_terminal:
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""`hifi events`: shows the events of a stream through the gateway, as a tenant may see them."""
+"""`hifi events`: shows the events of a stream that a tenant may see, through the gateway."""
 
 import base64
 import sys
@@ -28,22 +28,22 @@ from shared.runtime.setup_error import NotFoundError
 app = typer.Typer(name="events", no_args_is_help=True)
 
 _COUNT_DEFAULT, _PAGE_MAX = 20, 1_000
-# As long as the gateway keeps a question open.
+# The gateway holds a request for new events this long.
 _WAIT_S = 20
 
 Stream = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
-Key = Annotated[str | None, typer.Option(help="Only those with this ordering key.")]
-Contains = Annotated[str | None, typer.Option(help="Only those that contain this text.")]
+Key = Annotated[str | None, typer.Option(help="Only events with this ordering key.")]
+Contains = Annotated[str | None, typer.Option(help="Only events that contain this text.")]
 Since = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="TIME", help="Since then, not only what comes: 2026-11-21T10:00Z, or 2h."
+        "--from", metavar="TIME", help="Include events since 2026-11-21T10:00Z, or since 2h ago."
     ),
 ]
 
 
 class StreamEvent(msgspec.Struct, omit_defaults=True):
-    """An event as the gateway shows it."""
+    """An event as the gateway returns it."""
 
     place: str
     id: str
@@ -54,18 +54,18 @@ class StreamEvent(msgspec.Struct, omit_defaults=True):
     # The restore that put it back, if one has.
     restored_by: str = ""
     data: msgspec.Raw = msgspec.Raw()
-    # If it is no JSON.
+    # Set if the event is not JSON.
     data_base64: str = ""
-    # Its state at each destination, if that was asked for.
+    # Its state at each destination, if requested.
     destinations: dict[str, dict[str, Any]] = {}
 
     @property
     def value(self) -> bytes:
-        """Byte by byte as it was sent."""
+        """The bytes as they were sent."""
         return base64.b64decode(self.data_base64) or bytes(self.data)
 
     def line(self) -> str:
-        """For people: time, place, id, key, restore, and the event as far as a line goes."""
+        """Return a line for people: time, place, id, key, restore, and the shortened event."""
         time = f"{when(self.stored_at_ms)}.{self.stored_at_ms % 1000:03}"
         key = () if self.key is None else (f"key={harmless(self.key)}",)
         by = (f"restored by {harmless(self.restored_by)}",) if self.restored_by else ()
@@ -92,20 +92,20 @@ def list_events(
     key: Key = None,
     contains: Contains = None,
     request: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only those that this request brought.")
+        str | None, typer.Option(metavar="ID", help="Only events of this request.")
     ] = None,
     destination: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Say where each is on its way there.")
+        str | None, typer.Option(metavar="NAME", help="Show each event's state at it.")
     ] = None,
     outcome: Annotated[
         str | None,
-        typer.Option(help="Only what is delivered, waiting, dead or queued."),
+        typer.Option(help="Only events in this state: delivered, waiting, dead or queued."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only those stored until then.")
+        str | None, typer.Option(metavar="TIME", help="Only events stored until then.")
     ] = None,
     before: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Older ones, as the page before says.")
+        str | None, typer.Option(metavar="CURSOR", help="Start at this cursor of the last page.")
     ] = None,
     form: Form | None,
     client: ControlClient,
@@ -122,7 +122,7 @@ def list_events(
         _print(page.events, form)
     if page.older is None:
         return
-    text = "There are older ones" if page.is_complete else "There was more to look through"
+    text = "There are older ones" if page.is_complete else "The search has not reached the end"
     talk.print(f"{text}: --before {page.older}", style="dim")
 
 
@@ -134,10 +134,7 @@ def get(
     form: Form | None,
     client: ControlClient,
 ) -> None:
-    """Show an event of a stream by its id: the newest of that id.
-
-    Without the request that brought it the stream is looked through from its end.
-    """
+    """Show the newest event of a stream with an id. The search starts at the stream's end."""
     before: str | None = None
     while True:
         page = _page(client, stream, limit=1, id=event_id, before=before)
@@ -157,30 +154,30 @@ def resend(
     ] = None,
     *,
     place: Annotated[
-        str | None, typer.Option(help="Instead of its id: where it lies, as `list` says: 0:17.")
+        str | None, typer.Option(help="Its place instead of its id, as `list` shows it: 0:17.")
     ] = None,
     destination: Annotated[
-        str | None, typer.Option(help="Only to this destination: its name.")
+        str | None, typer.Option(help="Name of the only destination to send it to.")
     ] = None,
     form: Form | None,
     client: ControlClient,
 ) -> None:
     """Send one event again, to each destination where it was delivered or given up.
 
-    It goes out within half a minute, under the same id. Destinations where it is still queued or
+    It is sent within half a minute, with the same id. Destinations where it is still queued or
     waiting are left out.
 
     hifi events resend orders order-17 --destination crm
     """
     if event_id is None and place is None:
-        raise typer.BadParameter("say which event: its id, or --place", param_hint="ID")
+        raise typer.BadParameter("name the event by its id or --place", param_hint="ID")
     given = {"id": event_id, "place": place, "destination": destination}
     body = {name: value for name, value in given.items() if value is not None}
     done = client.call("POST", "streams", stream, "events:resend", body=body)
     if form not in {None, "table"}:
         print_one(form, done, name=event_id or place or "")
         return
-    from shared.retry.resend import LEFT_ALONE  # noqa: PLC0415 - with all that retries are made of
+    from shared.retry.resend import LEFT_ALONE  # noqa: PLC0415 - loads all code for retries
 
     words = {where: f"left alone: {why}" for where, why in LEFT_ALONE.items()}
     words["resent"] = "resent"
@@ -219,12 +216,12 @@ def tail(
 def follow(
     client: ControlClient, stream: str, *, since: str | None, **filters: str | None
 ) -> Iterator[list[StreamEvent]]:
-    """Yield new events, some at a time, without an end."""
+    """Yield new events in batches, endlessly."""
     since_ms = time_ms("--from", since)
     if since_ms is None:
         page = _page(client, stream, limit=1)
         page.events.clear()
-        talk.print("waiting for events; Ctrl-C ends it", style="dim")
+        talk.print("waiting for events; Ctrl-C stops", style="dim")
     else:
         page = _page(client, stream, limit=_PAGE_MAX, **{"from": rfc3339(since_ms)}, **filters)
     while True:
@@ -249,7 +246,7 @@ def _page(client: ControlClient, stream: str, **query: Any) -> _ListedEvents:
 
 
 def _print(events: list[StreamEvent], form: Form | None) -> None:
-    """One a line, also as JSON: there is no end to those that come."""
+    """Print one event a line, also as JSON: an endless list cannot be one JSON document."""
     for event in events:
         match form:
             case "json":
@@ -269,7 +266,7 @@ def _print(events: list[StreamEvent], form: Form | None) -> None:
 
 def _print_one(event: StreamEvent, form: Form | None) -> None:
     if form in {None, "json"}:
-        # Its numbers as they were sent, of whatever length.
+        # Its numbers stay as they were sent, at any length.
         out.out(msgspec.json.format(msgspec.json.encode(event), indent=2).decode())
     else:
         _print([event], form)

@@ -12,10 +12,10 @@ from deploy.cli.printing import Form, harmless, print_one, talk
 from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.setup_error import UsageError
 
-# A receipt is there within a second of the answer, or two.
+# A receipt exists one or two seconds after the answer.
 _LOOK_S = 0.5
 _UNDER_WAY = frozenset({"queued", "unknown"})
-# Looked at, and not as it should be: as other commands say it.
+# Exit code: checked, and not as it should be, as in other commands.
 _NOT_SO = 3
 
 
@@ -23,18 +23,18 @@ _NOT_SO = 3
 def try_out(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")],
     event: Annotated[
-        str | None, typer.Argument(help='A JSON object; else {"is_test": true}.')
+        str | None, typer.Argument(help='A JSON object; default: {"is_test": true}.')
     ] = None,
     *,
     wait_s: Annotated[
-        float, typer.Option("--wait", help="Seconds to follow it at most.", min=0)
+        float, typer.Option("--wait", help="Maximum seconds to follow it.", min=0)
     ] = 30.0,
     form: Form | None,
     client: ControlClient,
 ) -> None:
     """Send one event, and follow it until each destination has taken or refused it.
 
-    It is an event as any other: all destinations get it. Exit code 3 when one has not taken it.
+    It is an event like any other: all destinations get it. Exit code 3 if one has not taken it.
 
         hifi test orders
 
@@ -52,7 +52,7 @@ def try_out(
         time.sleep(_LOOK_S)
     if receipt is None:
         raise UsageError(
-            f"Nothing is known of it after {wait_s:g} s: `hifi receipt {harmless(request_id)}`."
+            f"It has no receipt after {wait_s:g} s: try `hifi receipt {harmless(request_id)}`."
         )
     if form in {None, "table"}:
         print_receipt(receipt)
@@ -83,6 +83,6 @@ def _receipt(client: ControlClient, request_id: str) -> dict[str, Any] | None:
 
 
 def _states(receipt: dict[str, Any] | None) -> list[str]:
-    """At which destinations it is how."""
+    """Return the event's state at each destination."""
     events = receipt["events"] if receipt else []
     return [at["state"] for event in events for at in event["destinations"].values()]

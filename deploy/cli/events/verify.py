@@ -1,4 +1,4 @@
-"""`hifi verify`: lays a list of ids beside the signed statement of a minute.
+"""`hifi verify`: compares a list of ids with the signed statement of a minute.
 
 Prints `complete`, or exactly the ids that are missing from the list.
 """
@@ -20,10 +20,10 @@ from shared.event.topics import ACKED_RETENTION_MS, is_pipelines
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
-# Something is missing; the statement itself cannot be trusted. Other codes, as everywhere, say
-# nothing of the ids.
+# Exit codes: ids are missing; the statement cannot be trusted. Others have their usual meaning, and
+# say nothing about the ids.
 _MISSING, _UNTRUSTED = 3, 4
-# The file that whoever signs puts beside its data.
+# The signer's file, beside its data.
 PUBLIC = "statement.pub"
 
 
@@ -34,10 +34,10 @@ def verify(
     minute: Annotated[
         str, typer.Option(help="The minute by the events' own time: 2026-11-21T19:05Z, or ms.")
     ],
-    ids: Annotated[Path, typer.Option(help="Your ids, a line each; - reads the input.")],
+    ids: Annotated[Path, typer.Option(help="Your ids, one per line; - for standard input.")],
     public_key: Annotated[
         Path | None,
-        typer.Option(help="Hifi's public key, a file; by default that of `hifi up`'s data folder."),
+        typer.Option(help="File with Hifi's public key; default: from `hifi up`'s data folder."),
     ] = None,
     data: options.Data = options.DATA_DEFAULT,
     client: ControlClient,
@@ -45,9 +45,9 @@ def verify(
     """Check your own list of ids against Hifi's signed statement of one minute.
 
     It asks the gateway, with a key that may read the stream. Exit code 0 when the list has every
-    id, 3 when some are missing, 4 when the statement is not to be trusted; else nothing was
-    checked: 1 when the key is refused, 2 when the command is written wrongly or has no public key,
-    6 when there is no such stream or minute, 7 when no gateway answers.
+    id, 3 when some are missing, 4 when the statement cannot be trusted. With other codes nothing
+    was checked: 1 when the key is refused, 2 when the command is wrong or has no public key, 6 when
+    there is no such stream or minute, 7 when no gateway answers.
 
         hifi verify --stream orders --minute 2026-11-21T19:05Z --ids received.txt
     """
@@ -60,7 +60,7 @@ def verify(
     describe(theirs)
     missing = sorted(theirs.ids - mine)
     if beyond := len(mine - theirs.ids):
-        talk.print(f"{wording.plural(beyond, 'id')} of the list not of this minute.")
+        talk.print(f"{wording.plural(beyond, 'id')} in the list not of this minute.")
     if not missing:
         out.print("complete")
         return
@@ -71,7 +71,7 @@ def verify(
 
 
 def read_ids(path: Path) -> frozenset[str]:
-    """The ids of a file, a line each; empty lines are nobody's."""
+    """Read the ids of a file, one per line; skip empty lines."""
     try:
         text = sys.stdin.read() if path == Path("-") else path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -84,27 +84,27 @@ def read_public_key(path: Path) -> str:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"There is no public key at {path} ({error}): get the one of the Hifi that signs,"
-            " and name it with --public-key FILE."
+            f"There is no public key at {path} ({error}): get the key of the Hifi that signs,"
+            " and name its file with --public-key FILE."
         ) from error
 
 
 def distrust(theirs: MinuteIds, public_key: str) -> str:
-    """Why the statement cannot be believed; empty if it can."""
+    """Return why the statement cannot be trusted; empty if it can."""
     if not theirs.signed.is_signed(public_key=public_key):
         return "the statement is not signed with that public key."
     if fault := theirs.signed.fault():
         return f"the statement does not add up: {fault}."
     if theirs.broken_at is not None:
         at = minute_text(theirs.broken_at.minute_ms)
-        return f"the chain of statements is broken: the one about {at} does not name the last."
+        return f"the chain of statements is broken at {at}: it does not name its predecessor."
     if not theirs.is_whole:
         left, signed = len(theirs.ids), theirs.signed.id_count
-        newer = " Newer events are stated within minutes: try again then."
+        newer = " A statement that covers newer events follows within minutes: try again then."
         return (
-            f"the ids that are left in Kafka ({left:,}) are not those that were signed"
+            f"the ids that are left in Kafka ({left:,}) are not the signed ones"
             f" ({signed:,}; the ledger is kept for {ACKED_RETENTION_MS // DAY_MS} days), and"
-            f" neither are exactly those of your list.{newer if left > signed else ''}"
+            f" your list is not exactly the signed one either.{newer if left > signed else ''}"
         )
     return ""
 
@@ -127,14 +127,14 @@ def describe(theirs: MinuteIds) -> None:
 
 
 def _compared(said: Proof) -> str:
-    """How many events were looked up in the log, where that is not all of them."""
+    """Return how many events were looked up in the log; empty if all were."""
     if said.compared is None or said.compared == said.acked + said.derived:
         return ""
     return f", {said.compared:,} compared with the log"
 
 
 def _ended(line: ProvenLine) -> list[str]:
-    """What became of those not given up; of a pipeline, what it passed on and what not."""
+    """Return the counts that are not dead or lost; for a pipeline, passed on and not passed on."""
     if not is_pipelines(line.name):
         return [f"{line.delivered:,} delivered", f"{line.waiting:,} waiting"]
     passed = line.delivered - sum(line.not_passed.values())
@@ -145,7 +145,7 @@ def _ended(line: ProvenLine) -> list[str]:
 
 
 def minute_text(minute_ms: int) -> str:
-    """A minute as people write it."""
+    """Return a minute as people write it."""
     if minute_ms < 0:
         return "events with a wild time"
     return datetime.fromtimestamp(minute_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%MZ")

@@ -1,4 +1,4 @@
-"""Starts a Hifi for one command, on free ports and in a folder of its own, and ends it after."""
+"""Starts a Hifi for one command, on free ports and in its own folder, and stops it afterwards."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from deploy.local.stack_settings import PORTS, StackSettings
 
 @contextmanager
 def fresh_stack(only: str | None = None, **more: str) -> Iterator[Stack]:
-    """As `hifi up` starts it. `only`: this service and Kafka; `more`: variables for all."""
+    """Start a Hifi as `hifi up` does. `only`: just this service and Kafka; `more`: variables."""
     with tempfile.TemporaryDirectory(prefix="hifi-fresh-") as folder:
         ports: Mapping[str, Any] = dict(zip(PORTS, pick_free(len(PORTS)), strict=True))
         settings = StackSettings(folder=Path(folder), **ports)

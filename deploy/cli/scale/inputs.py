@@ -1,4 +1,4 @@
-"""Reads the inputs of plans and simulations: amounts as people write them, ratings, prices."""
+"""Reads the inputs of plans and simulations: amounts that people write, ratings, prices."""
 
 import contextlib
 import re
@@ -18,7 +18,7 @@ from shared.scale.catalogue import Catalogue, read_catalogue
 from shared.scale.ratings import Rating, read_rating, warnings_of
 from shared.scale.scale_error import ScaleError
 
-# In a checkout; a wheel has none, as it has no load tests.
+# Exists only in a checkout: a wheel contains no load tests.
 RATINGS = Path(__file__).parents[3] / "loadtests" / "ratings"
 PRICES = Path(__file__).with_name("aws-us-east-1.json")
 
@@ -26,31 +26,31 @@ _SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 
 
 class Output(StrEnum):
-    """How a command says what it has found."""
+    """The form of a command's output."""
 
     TABLE = "table"
     JSON = "json"
 
 
 RatingsFolder = Annotated[
-    Path, typer.Option("--ratings", metavar="FOLDER", help="Where the ratings are: *.json.")
+    Path, typer.Option("--ratings", metavar="FOLDER", help="Folder with ratings (*.json).")
 ]
-AsOutput = Annotated[Output, typer.Option("--output", "-o", help="For people, or for programs.")]
+AsOutput = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
 def span_s(text: str) -> float:
-    """A span of time as people write it: 90s, 15m, 36h, 7d."""
+    """Return the seconds of a span of time as people write it: 90s, 15m, 36h, 7d."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no span of time: write 90s, 15m, 36h or 7d")
+        raise typer.BadParameter(f"{text!r} is not a span of time: write 90s, 15m, 36h or 7d")
     return float(match[1]) * SPAN_UNITS_S[match[2]]
 
 
 def byte_count(text: str) -> float:
-    """An amount of bytes as people write it, in powers of ten: 500, 2kB, 50TB."""
+    """Return an amount of bytes as people write it, in powers of ten: 500, 2kB, 50TB."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGTP]?)B?", text)
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no amount of bytes: write 500, 2kB, 1.5GB or 50TB")
+        raise typer.BadParameter(f"{text!r} is not an amount of bytes: write 500, 2kB or 50TB")
     return float(match[1]) * _SIZES[match[2]]
 
 
@@ -71,12 +71,12 @@ def read_text(path: Path) -> str:
 
 
 def read_ratings(folder: Path) -> dict[str, Rating]:
-    """All ratings of a folder, by the names of their files."""
+    """Return all ratings of a folder, by file name."""
     ratings = {path.name: read_rating(path.name, read_text(path)) for path in folder.glob("*.json")}
     if not ratings:
         raise UsageError(
-            f"There are no ratings in {folder}: take those of a checkout (loadtests/ratings),"
-            " or name a folder of your own with --ratings."
+            f"There are no ratings in {folder}: use those of a checkout (loadtests/ratings),"
+            " or name another folder with --ratings."
         )
     return ratings
 
@@ -86,7 +86,7 @@ def read_prices(path: Path) -> Catalogue:
 
 
 def warn(ratings: Mapping[str, Rating], *used: str) -> None:
-    """Print notes about the ratings in use, beside the answer."""
+    """Print warnings about the ratings in use."""
     for text in warnings_of(ratings, dict.fromkeys(used), today()):
         talk.print(text, style="yellow")
 

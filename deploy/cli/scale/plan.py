@@ -1,4 +1,4 @@
-"""`hifi plan`: plans the AWS resources for some traffic, with the limit and the cost."""
+"""`hifi plan`: plans the AWS resources for your traffic, with the bottleneck and the cost."""
 
 import math
 from collections.abc import Iterator
@@ -46,23 +46,23 @@ def plan(  # noqa: PLR0917 - typer makes an option of each
     traffic: Members,
     promises: Members,
     gateway_instance: Annotated[
-        str, typer.Option(help="The machines of the gateway.")
+        str, typer.Option(help="Machine type for the gateway.")
     ] = "c7g.2xlarge",
     delivery_instance: Annotated[
-        str, typer.Option(help="The machines of delivery and the retrier.")
+        str, typer.Option(help="Machine type for delivery and the retrier.")
     ] = "c7g.2xlarge",
     ratings: RatingsFolder = RATINGS,
     prices: Annotated[
-        Path, typer.Option(metavar="FILE", help="Machines, limits and prices, dated.")
+        Path, typer.Option(metavar="FILE", help="Machines, limits and prices, with their date.")
     ] = PRICES,
     output: Annotated[
         PlanOutput, typer.Option("--output", "-o", help="TOML: sizes for deploy/aws.")
     ] = PlanOutput.TABLE,
 ) -> None:
-    """Plan the AWS resources for some traffic: which of them is the limit, and the cost.
+    """Plan the AWS resources for your traffic: their sizes, the bottleneck and the cost.
 
-    Give two of events per second, bytes of an event and bytes of a day. Each line says whether it
-    was measured or calculated; docs/sizing.md has the rules.
+    Give two of events per second, bytes per event and bytes per day. Each line says whether its
+    figure was measured or calculated; docs/sizing.md has the rules.
 
         hifi plan --events-per-s 120000 --per-day 5TB --fan-out 2
 
@@ -117,7 +117,7 @@ def _print(sizing: Sizing, given: Catalogue) -> None:
     ask = sizing.ask
     bytes_s = ask.events_per_s * ask.event_bytes
     a_day = bytes_s * ask.mean_share * DAY_S
-    away = "with one of three zones away" if ask.survives_zone else "with all zones there"
+    away = "with one of three zones down" if ask.survives_zone else "with all zones up"
     out.print(
         f"{ask.events_per_s:,.0f} events/s of {ask.event_bytes:,} bytes ({_amount(bytes_s)}/s;"
         f" {_amount(a_day)} on a mean day) to {ask.fan_out:g} destination(s) each, kept for"
@@ -127,7 +127,7 @@ def _print(sizing: Sizing, given: Catalogue) -> None:
     out.print()
     rows = [
         (
-            need.resource + (" <- binds" if need is sizing.binds else ""),
+            need.resource + (" <- limit" if need is sizing.binds else ""),
             need.basis,
             f"{need.needed:,.0f}",
             f"{need.there_is:,.0f}" if need.there_is < math.inf else "-",
@@ -136,7 +136,7 @@ def _print(sizing: Sizing, given: Catalogue) -> None:
         )
         for need in sizing.needs
     ]
-    print_table(("at the peak", "how one knows", "needed", "there is", "", "room"), rows, numbers=4)
+    print_table(("at the peak", "source", "needed", "capacity", "", "room"), rows, numbers=4)
     out.print()
     topics = [
         (
@@ -155,7 +155,7 @@ def _print(sizing: Sizing, given: Catalogue) -> None:
     costs = [(cost.what, f"{cost.usd_month:,.0f}") for cost in sizing.costs]
     print_table(
         (f"a month in {given.region}, prices of {given.at}", "USD"),
-        [*costs, ("all of it", f"{sizing.usd_month:,.0f}")],
+        [*costs, ("total", f"{sizing.usd_month:,.0f}")],
         numbers=1,
     )
     out.print()
@@ -179,7 +179,7 @@ def _notes(sizing: Sizing) -> Iterator[str]:
     yield f"The limit: {binds.resource}; full at {binds.headroom:.2f} times this traffic."
     for group in (sizing.gateways, sizing.delivery):
         yield _note(group)
-    yield "Documented: the vendor's limits; nothing of it was run on AWS."
+    yield "Documented: the vendor's limits, not measured on AWS."
 
 
 def _note(group: Group) -> str:

@@ -1,4 +1,4 @@
-"""`hifi rate`: finds what a Hifi is good for: offers load open loop, and searches what it holds."""
+"""`hifi rate`: finds the highest open-loop load at which a Hifi keeps its promises."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from shared.config.destination import Latency
 from shared.runtime.setup_error import UsageError
 
 What = Literal["gateway", "delivery", "whole"]
-# The load tests, and what they need: they do not ship.
+# The load tests and their packages, which do not ship.
 _NEEDED = ("loadtests", "locust", "hdrh")
 _NOT_RATED = 3
 _QUICK = {"hold_s": 20.0, "warmup_s": 5.0}
@@ -29,36 +29,40 @@ def load_of(  # noqa: PLR0917 - typer makes an option of each
     event_bytes: Annotated[int, typer.Option(help="Size of an event.", min=90)] = 500,
     p99_ms: Annotated[
         float | None,
-        typer.Option("--slo-p99-ms", help="Promised of answers, from due: 100, or 1000.", min=1),
+        typer.Option(
+            "--slo-p99-ms",
+            help="Promised p99 of answers, from when they are due: gateway 100, others 1000.",
+            min=1,
+        ),
     ] = None,
     age_p95_ms: Annotated[
         float | None,
-        typer.Option("--slo-age-p95-ms", help="Promised at the destination: 1000.", min=1),
+        typer.Option("--slo-age-p95-ms", help="Promised p95 of age on arrival.", min=1),
     ] = None,
     start: Annotated[
-        float | None, typer.Option(help="First guess, in events a second.", min=1)
+        float | None, typer.Option(help="First rate to try, in events a second.", min=1)
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="One step at this rate: a look, and no rating.", min=1)
+        float | None, typer.Option(help="Run only one step, at this rate; no rating.", min=1)
     ] = None,
     hold: Annotated[str, typer.Option(metavar="SPAN", help="How long a step is measured.")] = "60s",
     warm_up: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long it runs before that.")
+        str, typer.Option(metavar="SPAN", help="How long a step runs before that.")
     ] = "15s",
     quick: Annotated[
-        bool, typer.Option("--quick", help="20s after 5s instead, in a third of the time.")
+        bool, typer.Option("--quick", help="Measure 20s after 5s: a third of the time.")
     ] = False,
     latency: Annotated[
-        Latency, typer.Option(help="The destination's, of delivery and the whole way.")
+        Latency, typer.Option(help="Latency setting of the destination.")
     ] = "micro-batch",
     instance: Annotated[
-        str, typer.Option(help="Type of the rated machine, as its cloud calls it: c7g.large.")
+        str, typer.Option(help="Type of the rated machine, as its cloud names it: c7g.large.")
     ] = "",
     cores: Annotated[
-        int, typer.Option(help="Cores of the rated machine, if it is another one.", min=0)
+        int, typer.Option(help="Cores of the rated machine, if it is not this one.", min=0)
     ] = 0,
-    workers: Annotated[int, typer.Option(help="Gateway workers that it runs.", min=1)] = 1,
-    stream: Annotated[str, typer.Option(help="Where the events go.")] = "rating",
+    workers: Annotated[int, typer.Option(help="Gateway workers on it.", min=1)] = 1,
+    stream: Annotated[str, typer.Option(help="Stream to send to.")] = "rating",
     caveat: Annotated[
         list[str] | None,
         typer.Option(help="A caveat for readers, such as where Kafka runs; repeat for more."),
@@ -88,11 +92,11 @@ def generator_of(
     lean: Annotated[
         bool,
         typer.Option(
-            "--lean", help="Without Locust, at half of its cost: for cores that are shared."
+            "--lean", help="Use half the CPU, without Locust: for a generator on the rated machine."
         ),
     ] = False,
     sink_host: Annotated[
-        str, typer.Option(help="Where delivery reaches this machine.", metavar="ADDRESS")
+        str, typer.Option(help="Address of this machine, for delivery.", metavar="ADDRESS")
     ] = "127.0.0.1",
 ) -> Members:
     return {
@@ -109,24 +113,24 @@ def rate(  # noqa: PLR0917 - typer makes an option of each
     what: Annotated[
         What,
         typer.Argument(
-            help="POST to acknowledgement; what destinations keep up with; POST to destination."
+            help="The rated part: POST to acknowledgement; delivery; or POST to destination."
         ),
     ] = "gateway",
     gateway: options.Gateway = options.GATEWAY_DEFAULT,
     api_key: options.ApiKey = None,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start a Hifi for this on free ports, and end it after.")
+        bool, typer.Option("--fresh", help="Start a Hifi for this on free ports, then stop it.")
     ] = False,
     folder: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="Where rating and report go.")
+        Path, typer.Option("--out", metavar="FOLDER", help="Folder for rating and report.")
     ] = RATINGS,
 ) -> None:
-    """Rate a Hifi: the most events a second at which it keeps its promises.
+    """Measure the most events per second at which a Hifi keeps its promises.
 
-    Requests are due at moments that no answer can change, and all times count from there. Each step
-    is met, broken, or invalid because this machine was too slow to know: that rates nothing. Exit
-    code 3 when nothing could be rated, or the one step of --rate was not met.
+    Requests are sent on a fixed schedule, whatever the answers, and times count from the schedule.
+    A step keeps the promises, breaks them, or is invalid because this machine was too slow to
+    measure. Exit code 3 if nothing could be rated, or the one step of --rate failed.
 
         hifi rate --fresh --quick
 
@@ -137,10 +141,10 @@ def rate(  # noqa: PLR0917 - typer makes an option of each
     require_load_tests("Ratings", "make rate")
     if fresh and load["workers"] > 1:
         raise UsageError(
-            "--fresh starts a gateway of one worker: to rate more, run `hifi gateway --workers"
-            f" {load['workers']}` beside a Kafka of yours, and name it with --gateway."
+            "--fresh starts a gateway with one worker: to rate more, run `hifi gateway --workers"
+            f" {load['workers']}` beside your own Kafka, and name it with --gateway."
         )
-    # They may not be there, see above.
+    # Imported here, because they may be missing (see above).
     from loadtests.rating import rate as find  # noqa: PLC0415
     from loadtests.rating_file import RatingPlan, keep  # noqa: PLC0415
 
@@ -160,7 +164,7 @@ def rate(  # noqa: PLR0917 - typer makes an option of each
 
 
 def require_load_tests(what: str, target: str) -> None:
-    """UsageError where they are not."""
+    """Raise UsageError if the load tests or their packages are missing."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise UsageError(
             f"{what} need {', '.join(missing)}, which do not ship: run `{target}` in a checkout"
@@ -170,10 +174,10 @@ def require_load_tests(what: str, target: str) -> None:
 
 @contextmanager
 def _to_rate(what: What, gateway: str, kafka: str, *, is_fresh: bool) -> Iterator[tuple[str, str]]:
-    """The gateway and the Kafka of the Hifi that is rated."""
+    """Yield the gateway and Kafka of the Hifi to rate."""
     if not is_fresh:
         yield gateway, kafka
         return
-    # Nobody reads what is sent; Spark's drivers would only take its cores.
+    # Only the gateway is rated: Spark's drivers would take its cores.
     with fresh_stack("gateway" if what == "gateway" else None) as stack:
         yield stack.gateway, stack.bootstrap_servers

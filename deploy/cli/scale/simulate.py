@@ -1,4 +1,4 @@
-"""`hifi simulate`: lets policies follow a day of traffic, and compares what became of it."""
+"""`hifi simulate`: simulates a day of traffic under several scaling policies."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -23,9 +23,9 @@ from shared.runtime.setup_error import UsageError
 from shared.scale.fleet import FleetPlan, FleetRun, simulate
 from shared.scale.policy import policy_of
 
-# Ours, as AWS follows it, what AWS has for everybody, and both kinds of answers to lag.
+# Hifi's own policy, the same as AWS runs it, AWS's usual one, and two that react to lag.
 POLICIES = ("load:0.7", "aws-load:0.7", "cpu:0.6", "cpu:0.6+lag:5", "lag:5")
-# How full the fleet is when the day begins, by its first minute: no policy begins with a fault.
+# The fleet's use in the first minute of the day, so that no policy starts with a wrong size.
 _FIRST_USE, _FIRST_S = 0.6, 60
 
 
@@ -36,17 +36,17 @@ def simulate_(  # noqa: PLR0917 - typer makes an option of each
     lanes: LaneCounts,
     policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="POLICY", help="One to compare, such as load:0.7; several times."),
+        typer.Option(metavar="POLICY", help="Policy, such as load:0.7; repeat for more."),
     ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page with plots as well.")
     ] = None,
     output: AsOutput = Output.TABLE,
 ) -> None:
-    """Let policies follow a day of traffic, and compare what became of it.
+    """Simulate a day of traffic under several scaling policies, and compare the results.
 
-    A delivery group, second by second: arrivals, machines that boot, metrics that come late, lanes
-    that stand still while they move. docs/sizing.md says what is left out.
+    It simulates a delivery group second by second: arrivals, booting machines, late metrics, and
+    lanes that stop while they move. docs/sizing.md lists what it leaves out.
 
         hifi simulate spiky --policy load:0.7 --policy cpu:0.6 --html day.html
 
@@ -98,7 +98,7 @@ def _said(day: SimulatedDay, plan: FleetPlan, lanes: int) -> str:
     zone = "" if plan.zone_lost_at_s is None else f"; a zone fails at {_clock(plan.zone_lost_at_s)}"
     return (
         f"{day.name}: {length_s / 3_600:g} h, {curve[-1]:,} events,"
-        f" {curve[-1] / length_s:,.0f} events/s on the average, {lanes} lanes; a machine does"
+        f" {curve[-1] / length_s:,.0f} events/s on average, {lanes} lanes; a machine does"
         f" {plan.throughput.of(1):,.0f} events/s and boots in {plan.boot_s} s; metrics average"
         f" {plan.metric_s} s and come {plan.metric_delay_s} s late{zone}."
     )

@@ -26,7 +26,7 @@ from shared.scale.traffic import Curve, curve_of, noisy, rates_in, rates_of
 
 
 class Shape(StrEnum):
-    """The days that are known by name; shared/scale/traffic.py draws them."""
+    """The names of the predefined days; shared/scale/traffic.py makes their curves."""
 
     STEADY = "steady"
     DIURNAL = "diurnal"
@@ -43,13 +43,13 @@ class SimulatedDay:
 
 
 def day_of(  # noqa: PLR0917 - typer makes an option of each
-    shape: Annotated[Shape, typer.Argument(help="The day.")] = Shape.SPIKY,
+    shape: Annotated[Shape, typer.Argument(help="Kind of day.")] = Shape.SPIKY,
     trace: Annotated[
         Path | None,
         typer.Option("--from", metavar="CSV", help="A recorded day instead: time,events/s."),
     ] = None,
     mean: Annotated[float, typer.Option(help="Events per second of a mean day.", min=1)] = 100_000,
-    hours: Annotated[float, typer.Option(help="How long.", min=0.01, max=168)] = 24,
+    hours: Annotated[float, typer.Option(help="Hours to simulate.", min=0.01, max=168)] = 24,
     noise: Annotated[float, typer.Option(help="Noise of each second.", min=0, max=1)] = 0.03,
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 1,
 ) -> SimulatedDay:
@@ -57,24 +57,24 @@ def day_of(  # noqa: PLR0917 - typer makes an option of each
         # A recorded day has its own noise.
         with said_plainly():
             return SimulatedDay(trace.name, curve_of(rates_in(read_text(trace))))
-    dice = random.Random(seed)  # noqa: S311 - a day that can be had again, and no secret
+    dice = random.Random(seed)  # noqa: S311 - repeatable noise, not a secret
     rates = rates_of(shape.value, mean=mean, length_s=round(3_600 * hours))
     return SimulatedDay(shape.value, curve_of(noisy(rates, noise, lambda: dice.gauss(0, 1))))
 
 
 def fleet_of(  # noqa: PLR0917 - as above
     rating: Annotated[
-        float | None, typer.Option(help="Events per second of a machine; else as rated.", min=1)
+        float | None, typer.Option(help="Events per second of a machine. Default: rated.", min=1)
     ] = None,
     cores: Annotated[int, typer.Option(help="Cores of a machine, for its rating.", min=1)] = 2,
     ratings: RatingsFolder = RATINGS,
-    boot: Annotated[int, typer.Option(help="Seconds until a machine works.", min=0)] = 90,
+    boot: Annotated[int, typer.Option(help="Seconds until a new machine works.", min=0)] = 90,
     metric: Annotated[int, typer.Option(help="Seconds that a metric averages.", min=1)] = 10,
-    metric_delay: Annotated[int, typer.Option(help="And how late it is known.", min=0)] = 10,
-    handover: Annotated[int, typer.Option(help="Seconds that a moving lane stands.", min=0)] = 3,
-    failover: Annotated[int, typer.Option(help="And one of a lost machine.", min=0)] = 45,
+    metric_delay: Annotated[int, typer.Option(help="Seconds until a metric is known.", min=0)] = 10,
+    handover: Annotated[int, typer.Option(help="Seconds that a moving lane stops.", min=0)] = 3,
+    failover: Annotated[int, typer.Option(help="Same, if its machine is lost.", min=0)] = 45,
     zone_loss_hour: Annotated[
-        float | None, typer.Option(help="When one of three zones fails.", min=0)
+        float | None, typer.Option(help="Hour when one of three zones fails.", min=0)
     ] = None,
     count_min: Annotated[int, typer.Option("--min", help="Machines at least.", min=1)] = 3,
     count_max: Annotated[int, typer.Option("--max", help="Machines at most.", min=1)] = 100,
@@ -100,7 +100,7 @@ def fleet_of(  # noqa: PLR0917 - as above
 
 @dataclass(frozen=True, slots=True)
 class LaneCounts:
-    """How the events of a day are spread over lanes: lane n has 1/n^skew of what the first has."""
+    """The spread of a day's events over lanes: lane n gets 1/n^skew of the first lane's events."""
 
     lanes: int
     shards: int
@@ -108,7 +108,7 @@ class LaneCounts:
     skew: float
 
     def loads(self, curve: Curve) -> list[LaneLoad]:
-        """A load for each shard; of the lanes the smallest are held."""
+        """Return a load for each shard; the smallest lanes are held."""
         sizes = [1 / number**self.skew for number in range(1, self.lanes + 1)]
         whole = self.shards * sum(sizes)
         return [
@@ -125,11 +125,11 @@ class LaneCounts:
 def lanes_of(
     lanes: Annotated[int, typer.Option(help="Destinations.", min=1, max=10_000)] = 50,
     shards: Annotated[
-        int, typer.Option(help="Shards of each, over which it can spread.", min=1, max=SHARDS_MAX)
+        int, typer.Option(help="Shards of each destination.", min=1, max=SHARDS_MAX)
     ] = 1,
     held: Annotated[int, typer.Option(help="Lanes that wait for their destination.", min=0)] = 0,
     skew: Annotated[
-        float, typer.Option(help="How unequal they are: lane n has 1/n^SKEW of the first.", min=0)
+        float, typer.Option(help="Inequality: lane n gets 1/n^SKEW of the first's events.", min=0)
     ] = 0.0,
 ) -> LaneCounts:
     if held > lanes:

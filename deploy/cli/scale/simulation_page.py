@@ -1,16 +1,16 @@
-"""Draws the course of a day, policy by policy, as one HTML page that needs nothing else."""
+"""Draws a simulated day, policy by policy, as one self-contained HTML page."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 
 from shared.scale.fleet import FleetRun
 
-# A day is drawn with this many points: one for each pixel or two.
+# A day is drawn with this many points: one per pixel or two.
 _POINTS = 720
 _WIDTH, _HEIGHT = 720, 120
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 8, 20
 _HOUR_S = 3_600
-# How far apart hours are named, so that their names do not meet.
+# Possible distances between labelled hours, and the most labels that do not overlap.
 _TICKS_H, _TICKS_MAX = (1, 3, 6, 12, 24), 9
 
 _PAGE = """\
@@ -50,7 +50,7 @@ _ROW = (
 
 
 def simulation_page(said: str, runs: Mapping[str, FleetRun]) -> str:
-    """A page of a day and what each policy, by its name, made of it; all plots of a kind alike."""
+    """Return the page of a day, with each policy's run; plots of a kind share their scale."""
     flow_max = max(max([*run.arrivals, *run.capacity], default=0) for run in runs.values())
     age_max = max(run.worst_age_s for run in runs.values())
     count_max = max(max(run.ready, default=0) for run in runs.values())
@@ -58,7 +58,7 @@ def simulation_page(said: str, runs: Mapping[str, FleetRun]) -> str:
     for policy, run in runs.items():
         plots.append(f"<h2><code>{escape(policy)}</code></h2>")
         flows = [("in", run.arrivals), ("able", run.capacity)]
-        words = '<b class="in">events/s that come</b>, and <b class="able">that could go</b>'
+        words = '<b class="in">arriving events/s</b>, and <b class="able">possible events/s</b>'
         plots.append(_figure(words, flows, flow_max))
         plots.append(
             _figure('<b class="able">machines at work</b>', [("able", run.ready)], count_max)
@@ -101,7 +101,7 @@ def _figure(words: str, lines: Sequence[tuple[str, Sequence[int]]], most: int) -
 
 
 def _path(values: Sequence[int], most: int) -> str:
-    """The highest of each stretch: a peak of a second must be seen."""
+    """Return a path through the maximum of each stretch, so that a peak of a second is visible."""
     stretch = max(1, -(-len(values) // _POINTS))
     points = []
     for first in range(0, len(values), stretch):

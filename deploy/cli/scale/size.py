@@ -36,7 +36,7 @@ _SEGMENT_MS, _SEGMENT_BYTES = 7 * DAY_MS, 2**30
 
 @dataclass(frozen=True, slots=True)
 class SizeReport:
-    """All that was found out."""
+    """The sizes of topics, and the disks of brokers."""
 
     at_ms: int
     topics: Sequence[TopicForecast]
@@ -46,14 +46,14 @@ class SizeReport:
 def size(
     kafka: options.Kafka = options.KAFKA_DEFAULT,
     window: Annotated[
-        str, typer.Option(metavar="SPAN", help="The forecast goes by what came within it.")
+        str, typer.Option(metavar="SPAN", help="The forecast continues the traffic of this span.")
     ] = "1h",
     output: AsOutput = Output.TABLE,
 ) -> None:
-    """Show how much Hifi's topics keep, how much they will keep, and when a disk is full.
+    """Show how much Hifi's topics store now and later, and when a disk will be full.
 
-    It asks Kafka, as the operator. The present size is measured on the brokers' disks; the forecast
-    continues the traffic of the last hour, up to the topic's retention.
+    It asks Kafka, as the operator. The present size is measured on the brokers' disks. The forecast
+    continues the traffic of the last hour, up to each topic's retention.
 
         hifi size --kafka broker-1:9092 --window 1d
     """
@@ -73,8 +73,8 @@ def size(
     for disk, days in full:
         if days is not None and days < _DAYS_NEAR:
             talk.print(
-                f"The disk of broker {disk.broker} is full in {days:,.1f} days: give it more room,"
-                " or keep less (retention.ms of the largest topics).",
+                f"The disk of broker {disk.broker} is full in {days:,.1f} days: enlarge it, or keep"
+                " events for less time (retention.ms of the largest topics).",
                 style="red",
             )
 
@@ -101,7 +101,7 @@ async def _uses(
 ) -> list[TopicUse]:
     spans = await reader.spans(states)
     oldest = await reader.oldest_ms(states)
-    # Where nothing came of late, the window begins at the end.
+    # In a partition without recent records, the window begins at its end.
     begins = await reader.offsets_at(dict.fromkeys(spans, at_ms - window_ms))
     by_topic = groupby(sorted(spans), key=attrgetter("topic"))
     partitions = {name: list(of_topic) for name, of_topic in by_topic}
@@ -125,7 +125,7 @@ async def _uses(
                 stored_bytes=replicas_bytes // max(state.replicas_min, 1),
                 oldest_ms=oldest_ms,
                 recent_count=sum(_since(spans[each], begins.get(each)) for each in ours),
-                # All events of a topic younger than the window came within its life.
+                # A topic younger than the window got all its events since it was created.
                 window_ms=min(window_ms, at_ms - oldest_ms) if oldest_ms is not None else 0,
             )
         )

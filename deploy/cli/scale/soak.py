@@ -1,4 +1,4 @@
-"""`hifi soak`: all of Hifi under days of traffic and faults on purpose, and what became of it."""
+"""`hifi soak`: runs all of Hifi for days with traffic and faults, and accounts for every event."""
 
 import json
 import threading
@@ -26,7 +26,7 @@ _NOT_WELL = 3
 
 @dataclass
 class HurtHifi:
-    """A Hifi on this machine, whose processes may be killed and frozen."""
+    """A Hifi on this machine whose processes the soak kills and freezes."""
 
     keeper: Keeper
 
@@ -60,17 +60,17 @@ class HurtHifi:
 
 
 def course_of(  # noqa: PLR0917 - typer makes an option of each
-    rate: Annotated[float, typer.Option(help="Events a second, on the average.", min=1)] = 500.0,
+    rate: Annotated[float, typer.Option(help="Events per second, on average.", min=1)] = 500.0,
     duration: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long there is traffic: 5m, 2h.")
+        str, typer.Option(metavar="SPAN", help="Duration of the traffic: 5m, 2h.")
     ] = "30m",
-    seed: Annotated[int, typer.Option(help="The same seed, the same faults.")] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same faults.")] = 1,
     fault_every: Annotated[
-        str, typer.Option(metavar="SPAN", help="How far apart faults are, on the average.")
+        str, typer.Option(metavar="SPAN", help="Time between faults, on average.")
     ] = "75s",
     batch: Annotated[int, typer.Option(help="Events in a request.", min=1, max=5_000)] = 10,
     event_bytes: Annotated[int, typer.Option(help="Size of an event.", min=90)] = 500,
-    latency: Annotated[Latency, typer.Option(help="The destination's.")] = "micro-batch",
+    latency: Annotated[Latency, typer.Option(help="The destination's setting.")] = "micro-batch",
 ) -> Members:
     return {
         "rate": rate,
@@ -87,19 +87,19 @@ def course_of(  # noqa: PLR0917 - typer makes an option of each
 def soak(
     course: Members,
     folder: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="Where figures and page go.")
+        Path, typer.Option("--out", metavar="FOLDER", help="Folder for figures and page.")
     ] = _PAGES,
 ) -> None:
-    """Soak-test a separate Hifi: days of traffic, faults throughout, and where each event went.
+    """Soak-test a separate Hifi: days of traffic with faults, and an account of every event.
 
-    Processes are killed and frozen, Kafka among them, and the destination is slow at times. In the
-    end each acknowledged event is delivered, waiting or dead, and each process weighs what it
-    weighed. Exit code 3 when something is wrong, which the page says.
+    Processes, including Kafka, are killed and frozen, and the destination is slow at times. At the
+    end each acknowledged event must be delivered, waiting or dead, and no process may have grown.
+    Exit code 3 when something is wrong; the page says what.
 
         hifi soak --rate 500 --duration 30m
     """
     require_load_tests("Soaks", "make soak")
-    # They may not be there, see above.
+    # Imported here, because they may be missing (see above).
     from loadtests.soak import soaking  # noqa: PLC0415
     from loadtests.soak.course import Course  # noqa: PLC0415
     from loadtests.soak.page import soak_page  # noqa: PLC0415

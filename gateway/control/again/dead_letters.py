@@ -1,7 +1,7 @@
 """Routes to list dead letters, and to send those of one stream again.
 
-A request looks at a bounded number of records for a bounded time, then says where to go on; a
-repeated re-drive does nothing twice.
+A request reads a bounded number of records for a bounded time, and returns the place to continue
+from. A repeated re-drive sends no letter twice.
 """
 
 import uuid
@@ -43,9 +43,9 @@ from shared.runtime.kafka.only_writer import OvertakenError
 log = structlog.get_logger()
 router = APIRouter()
 
-# A page of a list; its payloads have a bound of their own, in bytes.
+# Letters on a page; the bytes of their payloads have their own bound.
 _COUNT_DEFAULT, COUNT_MAX = 100, 1_000
-# Slow enough not to overrun a destination that has just come back.
+# Slow enough not to overload a destination that has just recovered.
 _RATE_DEFAULT, _RATE_MAX = 100.0, 10_000.0
 _NDJSON = "application/x-ndjson"
 
@@ -81,7 +81,7 @@ class AnyLetterQuery(LetterQuery):
 class NewestQuery(_Filter):
     stream: list[str] = []
     limit: Annotated[int, Field(ge=1, le=COUNT_MAX)] = _COUNT_DEFAULT
-    # The `next` of the page before: those that died earlier.
+    # The `next` of the previous page: only letters that were given up earlier.
     before: AgeText | None = None
 
 
@@ -91,7 +91,7 @@ class RedriveOrder(_Filter):
     limit: Annotated[int, Field(ge=1, le=10**9)] | None = None
     rate_per_s: Annotated[float, Field(gt=0, le=_RATE_MAX)] = _RATE_DEFAULT
     dry_run: bool = False
-    # Names an incomplete re-drive to go on with.
+    # The id of an incomplete re-drive to continue.
     redrive_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
 
 
@@ -99,7 +99,7 @@ _ORDER_SCHEMA = RedriveOrder.model_json_schema()
 
 
 class ShownLetter(BaseModel):
-    """A letter that could be opened has many more members; see docs/dead-letters.md."""
+    """A dead letter. One that can be opened has more members; see docs/dead-letters.md."""
 
     place: str
     dead_at_ms: int
@@ -108,8 +108,8 @@ class ShownLetter(BaseModel):
     reason: str
     id: str
     redriven: bool
-    data: Any = Field(default=None, description="The event, if payload=true was asked for.")
-    data_base64: str | None = Field(default=None, description="Its bytes, if they are no JSON.")
+    data: Any = Field(default=None, description="The event, if the query has payload=true.")
+    data_base64: str | None = Field(default=None, description="The event's bytes, if not JSON.")
 
 
 class LetterPage(BaseModel):
@@ -162,7 +162,7 @@ async def list_all_dead_letters(
     request: Request, caller: Reader, plane: Plane, query: Annotated[AnyLetterQuery, Query()]
 ) -> Response:
     """List the dead letters of all streams, or of some."""
-    # A letter of an unknown stream concerns the operator of Hifi.
+    # Only the operator of Hifi may see letters of unknown streams.
     is_operator = caller.tenant == DEFAULT_TENANT and "admin" in caller.scopes
     sees = _sees(caller, plane, query.stream, orphans=is_operator and not caller.streams)
     return await _page(request, caller, plane, query, query.wanted(sees=sees))
@@ -178,15 +178,15 @@ async def list_all_dead_letters(
 async def show_newest_dead_letters(
     caller: Reader, plane: Plane, query: Annotated[NewestQuery, Query()]
 ) -> Response:
-    """List the newest dead letters first, and count all that match: look here before a re-drive."""
+    """List dead letters, newest first, and count all that match: useful before a re-drive."""
     sees = _sees(caller, plane, query.stream, orphans=False)
     live = plane.configuration.streams
     async with plane.letters_turns.of(caller.tenant):
-        # One letter more than is shown tells whether there is a next page.
+        # Ask for one letter more than fits, to know whether there is a next page.
         surveyed = await plane.dead_letters.survey(
             query.wanted(sees=sees), newest_max=query.limit + 1, before=query.before
         )
-    # Letters of a removed stream are not sent again.
+    # A re-drive does not send letters of removed streams.
     redrivable = {stream: n for stream, n in surveyed.streams.items() if stream in live}
     counts, shown = surveyed.counts, surveyed.newest[: query.limit]
     return as_json(
@@ -212,7 +212,7 @@ async def show_newest_dead_letters(
 async def redrive_dead_letters(
     stream: PathName, caller: Admin, given: JsonObject, plane: Plane
 ) -> Response:
-    """Send dead letters again, each once."""
+    """Send a stream's dead letters again, each one only once."""
     caller.stream(stream, plane.configuration)
     order = RedriveOrder.model_validate(given)
     redrive_id = None if order.dry_run else order.redrive_id or uuid.uuid4().hex
@@ -220,7 +220,7 @@ async def redrive_dead_letters(
     turns = plane.letters_turns if order.dry_run else plane.redrive_turns
     async with turns.of(caller.tenant):
         if redrive_id is not None:
-            # Before anything is sent, so that no re-drive with an effect goes unrecorded.
+            # Record it before anything is sent, so that no re-drive goes unrecorded.
             facts = {**given, "redrive_id": redrive_id}
             deed = Deed(caller.tenant, "stream", stream, "redriven", facts)
             await plane.store.tell(deed, by=caller.author)
@@ -237,8 +237,8 @@ async def redrive_dead_letters(
         except OvertakenError as error:
             raise Problem(
                 "redrive_overtaken",
-                "Another re-drive of this stream has begun and goes on in place of this one;"
-                " nothing was sent twice.",
+                "Another re-drive of this stream has begun, and this one has stopped. No letter"
+                " was sent twice.",
             ) from error
     if redrive_id is not None:
         log.info(
@@ -266,11 +266,11 @@ async def _page(
     query: LetterQuery,
     wanted: DeadLetterFilter,
 ) -> Response:
-    """Return a page, the oldest of each Kafka partition first: as JSON, or as an export."""
+    """Return a page as JSON or as an export, ordered by Kafka partition, oldest letters first."""
     is_export = _NDJSON in request.headers.get("accept", "")
     with_payload = is_export or query.payload == "true"
     if with_payload:
-        # A key that may only send sees that something died, but not what others have sent.
+        # A key that may only send sees that letters exist, but not the events of others.
         caller.check("read")
     async with plane.letters_turns.of(caller.tenant):
         page, marked = await plane.dead_letters.page(
@@ -293,7 +293,7 @@ async def _page(
 def _sees(
     caller: Caller, plane: ControlPlane, streams: list[str], *, orphans: bool
 ) -> Callable[[str], bool]:
-    """Judge streams: asked for, and visible to the caller? `orphans`: also letters of no stream."""
+    """Return a test for wanted streams that the caller may see; `orphans` admits unknown ones."""
     configuration = plane.configuration
 
     def sees(stream: str) -> bool:
@@ -302,7 +302,7 @@ def _sees(
 
     for stream in streams:
         if not sees(stream):
-            # The refusal says whether there is none, or none for this caller.
+            # Raises the refusal: the stream is unknown, or forbidden to this caller.
             caller.past_stream(stream, configuration)
     return frozenset(streams).__contains__ if streams else sees
 

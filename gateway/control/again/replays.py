@@ -1,4 +1,4 @@
-"""The routes to order replays of a stream's spans, to see their progress, and to cancel them."""
+"""Routes to start replays of a stream's spans, to see their progress, and to cancel them."""
 
 import uuid
 from typing import Annotated, Any, Literal
@@ -31,7 +31,7 @@ router = APIRouter()
 
 _COUNT_DEFAULT, _COUNT_MAX = 100, 1_000
 _RATE_DEFAULT, _RATE_MAX = 100.0, 10_000.0
-# Replays of a tenant at a time.
+# Replays that a tenant may run at once.
 RUNNING_MAX = 4
 _Id = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,63}$")]
 _PATH = "/v1/streams/{stream}/replays"
@@ -44,28 +44,28 @@ class ReplayRequest(BaseModel):
 
     id: _Id | None = Field(
         default=None,
-        description="A name of your choice. The same order with the same name is one replay.",
+        description="An id of your choice. The same request with the same id is one replay.",
     )
-    destination: str = Field(description="One of the stream's, by its name.")
+    destination: str = Field(description="Name of one of the stream's destinations.")
     from_ms: TimeMs | None = Field(
-        default=None, alias="from", description="Stored since; from the beginning with an event."
+        default=None, alias="from", description="Events stored since; optional with `event`."
     )
     to_ms: TimeMs | None = Field(
-        default=None, alias="to", description="Stored before; until now if it is not said."
+        default=None, alias="to", description="Events stored before; default: now."
     )
     key: str | None = Field(default=None, description="Only events with this ordering key.")
-    event: str | None = Field(default=None, description="Only events of this id.")
+    event: str | None = Field(default=None, description="Only events with this id.")
     rate_per_s: Annotated[float, Field(gt=0, le=_RATE_MAX)] = Field(
-        default=_RATE_DEFAULT, description="Events per second at most."
+        default=_RATE_DEFAULT, description="At most this many events per second."
     )
-    dry_run: bool = Field(default=False, description="Only count them.")
+    dry_run: bool = Field(default=False, description="Only count the events.")
 
     @model_validator(mode="after")
     def _says_since_when(self) -> "ReplayRequest":
         if self.from_ms is None and self.event is None:
-            raise ValueError("from: say since when, or which event")
+            raise ValueError("from: give a time, or an event")
         if self.to_ms is not None and self.to_ms <= (self.from_ms or 0):
-            raise ValueError("to: it is not after from")
+            raise ValueError("to: it must be after from")
         return self
 
 
@@ -76,8 +76,8 @@ class ReplayQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     limit: Annotated[int, Field(ge=1, le=_COUNT_MAX)] = _COUNT_DEFAULT
-    destination: str | None = Field(default=None, description="Only those to this one.")
-    # The `next` of the page before: those that were ordered earlier.
+    destination: str | None = Field(default=None, description="Only replays to this destination.")
+    # The `next` of the previous page: only replays that were requested earlier.
     before: Annotated[str, Field(pattern="^[0-9]{1,18}:[a-z0-9_-]{1,64}$")] | None = None
 
 
@@ -92,12 +92,12 @@ class ShownReplay(BaseModel):
     rate_per_s: float
     created_at: str
     state: Literal["running", "done", "cancelled", "failed"]
-    count: int = Field(description="Events in the span, whatever their keys and ids.")
-    read: int = Field(description="Number of these events that it has read.")
-    sent: int = Field(description="Put into the destination's queue: those that were asked for.")
-    gone: int = Field(description="Kafka had deleted them before it came to them.")
-    reached_at: str | None = Field(description="When the newest that it has come to was stored.")
-    waits_because: str = Field(description="Why nothing is sent just now; empty if something is.")
+    count: int = Field(description="All events in the span, whatever their keys and ids.")
+    read: int = Field(description="Number of these events that the replay has read.")
+    sent: int = Field(description="Matching events that it has queued for the destination.")
+    gone: int = Field(description="Events that Kafka had deleted before they were read.")
+    reached_at: str | None = Field(description="When the newest event it read was stored.")
+    waits_because: str = Field(description="Why it sends nothing now; empty if it sends.")
     failed_because: str
 
 
@@ -107,7 +107,7 @@ class ReplayCount(BaseModel):
 
 class ReplayList(BaseModel):
     replays: list[ShownReplay]
-    next: str | None = Field(description="For `before`: those that were ordered earlier.")
+    next: str | None = Field(description="Pass it as `before` to get older replays.")
 
 
 @router.post(
@@ -148,7 +148,7 @@ async def create_replay(
     if asked.dry_run:
         return as_json({"count": order.count})
     _check_bound(known, order)
-    # Before anything is sent, so that no replay with an effect goes unrecorded.
+    # Record it before anything is sent, so that no replay goes unrecorded.
     deed = Deed(caller.tenant, "stream", stream, "replayed", {**given, "id": order.id})
     await plane.store.tell(deed, by=caller.author)
 
@@ -168,7 +168,7 @@ async def create_replay(
 async def list_replays(
     stream: PathName, caller: Reader, plane: Plane, query: Annotated[ReplayQuery, Query()]
 ) -> Response:
-    """List a stream's replays, the newest first."""
+    """List a stream's replays, newest first."""
     caller.past_stream(stream, plane.configuration)
     listed = [
         (_place(each.order), each)
@@ -204,7 +204,7 @@ async def show_replay(stream: PathName, replay: str, caller: Reader, plane: Plan
     openapi_extra=also("unknown_replay", "kafka_unavailable"),
 )
 async def cancel_replay(stream: PathName, replay: str, caller: Admin, plane: Plane) -> Response:
-    """Cancel a replay: nothing more of it is queued. A finished one stays as it is."""
+    """Cancel a replay: it queues no more events. A finished one stays as it is."""
     caller.past_stream(stream, plane.configuration)
     if _own(await plane.replays.newest(), stream, replay, caller).state == "running":
         deed = Deed(caller.tenant, "stream", stream, "replay cancelled", {"id": replay})
@@ -221,7 +221,7 @@ async def cancel_replay(stream: PathName, replay: str, caller: Admin, plane: Pla
 
 
 def _same(known: Replays, order: ReplayOrder) -> Replay | None:
-    """Return the replay that the order has already made; Problem if its id is another's."""
+    """Return the replay that the same order has already made; refuse another replay's id."""
     there = known.get((order.stream, order.id))
     if there is None or there.order is None:
         return None
@@ -243,20 +243,20 @@ def _check_bound(known: Replays, order: ReplayOrder) -> None:
     if len(running) >= RUNNING_MAX:
         raise Problem(
             "bound_reached",
-            f"{len(running)} replays of the tenant are running, and {RUNNING_MAX} may: wait for"
-            " one, or cancel one.",
+            f"{len(running)} replays of the tenant are running, and the most is {RUNNING_MAX}:"
+            " wait for one to end, or cancel one.",
             members={"bound": "replays", "used": len(running), "max": RUNNING_MAX},
         )
 
 
 def _own(known: Replays, stream: str, replay_id: str, caller: Caller) -> Replay:
-    """Return a replay of the caller's: the stream's name may have had another owner before."""
+    """Return the caller's replay. Another tenant may have owned the stream's name before."""
     there = known.get((stream, replay_id))
     if there is None or there.order is None or there.order.tenant != caller.tenant:
         raise Problem(
             "unknown_replay",
             f"{stream} has no replay {replay_id[:100]!r};"
-            f" GET /v1/streams/{stream}/replays lists the ones there are.",
+            f" GET /v1/streams/{stream}/replays lists them.",
         )
     return there
 
@@ -267,10 +267,10 @@ def _place(order: ReplayOrder) -> tuple[int, str]:
 
 def _shown(replay: Replay) -> dict[str, Any]:
     order, progress = replay.order, replay.progress
-    assert order is not None, "what is shown was ordered"
+    assert order is not None, "only replays with an order are shown"
     why, state = progress.why, replay.state
     if order.is_archived:
-        why = f"an operator sends it out of an archive: hifi replay --id {order.id}"
+        why = f"an operator sends it from an archive: hifi replay --id {order.id}"
     return {
         "id": order.id,
         "stream": order.stream,

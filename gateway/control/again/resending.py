@@ -45,19 +45,19 @@ class ResendOrder(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
     event_id: str | None = Field(
-        default=None, alias="id", description="The newest event of this id."
+        default=None, alias="id", description="Send the newest event with this id."
     )
     place: PlaceText | None = Field(
-        default=None, description="Where it lies in the stream, as a list of events says."
+        default=None, description="The event's place in the stream, from a list of events."
     )
     destination: str | None = Field(
-        default=None, description="One of the stream's, by its name; all of them if none is named."
+        default=None, description="Name of one of the stream's destinations; default: all of them."
     )
 
     @model_validator(mode="after")
     def _says_which(self) -> "ResendOrder":
         if self.event_id is None and self.place is None:
-            raise ValueError("say which event: by its id, or by its place")
+            raise ValueError("name the event by its id or its place")
         return self
 
 
@@ -66,12 +66,12 @@ _ORDER_SCHEMA = ResendOrder.model_json_schema()
 
 class ResendResult(BaseModel):
     resend_id: str = Field(
-        description="As the requests say: hifi-replay, or hifi-redrive of a dead letter."
+        description="Value of the header hifi-replay, or hifi-redrive for a dead letter."
     )
     id: str
     place: str
     destinations: dict[str, Literal["resent", "queued", "waiting", "unknown", "dead"]] = Field(
-        description="By name: resent; or where it is instead, and left alone."
+        description="By name: resent, or the event's state there if it was not resent."
     )
 
 
@@ -89,7 +89,7 @@ class ResendResult(BaseModel):
 async def resend_event(
     stream: PathName, caller: Admin, given: JsonObject, plane: Plane
 ) -> Response:
-    """Send one event again, to destinations where it has arrived or was given up."""
+    """Send one event again to the destinations where it was delivered or given up."""
     caller.stream(stream, plane.configuration)
     order = ResendOrder.model_validate(given)
     asked = _destinations(stream, order, plane)
@@ -127,7 +127,7 @@ async def resend_event(
 
 
 def _destinations(stream: str, order: ResendOrder, plane: ControlPlane) -> list[str]:
-    """Return the ids of the wanted destinations; pipelines are no destinations."""
+    """Return the ids of the wanted destinations; pipelines do not count."""
     there = [each.id for each in plane.configuration.destinations_of(stream)]
     if order.destination is None:
         return there
@@ -135,7 +135,7 @@ def _destinations(stream: str, order: ResendOrder, plane: ControlPlane) -> list[
 
 
 async def _find(stream: str, order: ResendOrder, plane: ControlPlane) -> RecordIn:
-    """Return the event from the log; Problem if it is not there, or not found in time."""
+    """Return the event from the log; raise Problem if it is missing or not found in time."""
     topic, event_id, place = stream_topic(stream), order.event_id, order.place
     record: RecordIn | None = None
     is_complete = True
@@ -151,7 +151,7 @@ async def _find(stream: str, order: ResendOrder, plane: ControlPlane) -> RecordI
     if record is not None:
         return record
     if not is_complete:
-        detail = "It is not among the newest events: name its place, as a list of events says it."
+        detail = "It is not among the newest events: give its place, from a list of events."
         raise Problem("search_unfinished", detail, headers=_SOON)
     raise Problem("unknown_event", f"There is no such event in {stream}.")
 
@@ -170,7 +170,7 @@ async def _places(record: RecordIn, asked: list[str], plane: ControlPlane) -> _P
 async def _send(
     record: RecordIn, places: _Places, resend_id: str, plane: ControlPlane
 ) -> list[str]:
-    """Send it again, and return its destinations; deliveries under way go on as they are."""
+    """Resend the event where it is delivered or dead; return those destinations."""
     wanted = Resend(
         resend_id,
         open_stream_record(record),
@@ -188,10 +188,10 @@ async def _send(
 def _left_alone(name: str, place: ShownWhereabouts) -> Problem:
     due = f", at {rfc3339(place.due_at_ms)}" if place.due_at_ms else ""
     code = "search_unfinished" if place.state is At.UNKNOWN else "not_resent"
-    return Problem(code, f"It is not sent to {name} again: {LEFT_ALONE[place.state.value]}{due}.")
+    return Problem(code, f"It is not resent to {name}: {LEFT_ALONE[place.state.value]}{due}.")
 
 
 def _about(record: RecordIn) -> tuple[str, str]:
-    """Return its id, and its place in the log."""
+    """Return the event's id, and its place in the log."""
     origin = record.origin
     return open_stream_record(record).event_id, str(Place(origin.partition, origin.offset))

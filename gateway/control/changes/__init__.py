@@ -1,1 +1,1 @@
-"""Changes of the configuration: their versions, and the trail of their authors."""
+"""Changes of the configuration: objects' versions, and records of changes with their authors."""

@@ -1,4 +1,4 @@
-"""Finds changes in the log: reads where they lie on the first question, and then keeps that."""
+"""Finds changes in the log, by an index that it builds at the first request and keeps."""
 
 import asyncio
 import time
@@ -19,9 +19,9 @@ from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import KafkaUnavailableError
 
 _WHERE = KafkaPartition(CHANGES, 0)
-# One question reads at most this long; the next one continues from there.
+# One request extends the index for at most this long; the next one continues from there.
 _CATCH_UP_S = 5.0
-# Offsets this near to each other are read in one go, with those of others between them.
+# Changes whose offsets are this near are read together, with the changes between them.
 _NEAR = 100
 
 
@@ -32,7 +32,7 @@ class AskedChanges:
     count: int
     # The tenant whose changes are listed, or None for all tenants.
     tenant: str | None = None
-    # Its kind and name.
+    # The kind and name of one object, or None for all.
     object: tuple[str, str] | None = None
     since_ms: int | None = None
     until_ms: int | None = None
@@ -41,7 +41,7 @@ class AskedChanges:
     wanted: Callable[[ChangeRecord], bool] = lambda _: True
 
     def takes(self, at_ms: int, change: ChangeRecord) -> bool:
-        """Say whether a change is one of these."""
+        """Return whether a change is one of these."""
         return (
             self.tenant in {None, change.tenant}
             and self.object in {None, (change.kind, change.name)}
@@ -61,16 +61,16 @@ class StoredChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """Some changes, and where older ones begin; None if there are none."""
+    """Some changes, and the offset before which older ones are; None if there are none."""
 
     changes: tuple[StoredChange, ...]
     older: int | None
-    # False: time was too short to look through all.
+    # False if time ran out before all changes were read.
     is_complete: bool = True
 
 
 class ChangeLog(Protocol):
-    """Where changes are found; KafkaChanges in a running gateway."""
+    """The source of changes; KafkaChanges in a running gateway."""
 
     async def page(self, asked: AskedChanges) -> ChangePage: ...
 
@@ -107,7 +107,7 @@ class _TenantLog:
 
 
 class ChangeIndex:
-    """Where the changes of each tenant lie."""
+    """The offsets of each tenant's changes."""
 
     def __init__(self) -> None:
         self.read_to = 0
@@ -118,7 +118,7 @@ class ChangeIndex:
         self._of.clear()
 
     def take(self, record: RecordIn) -> None:
-        """Learn of one more record; pass over foreign ones."""
+        """Add a record to the index; skip one that is no change."""
         self.read_to = record.origin.offset + 1
         try:
             whose = msgspec.json.decode(record.value, type=_Whose)
@@ -128,7 +128,7 @@ class ChangeIndex:
         kept.add(record.origin.offset, record.timestamp_ms, hash((whose.kind, whose.name)))
 
     def stretches(self, asked: AskedChanges) -> list[tuple[int, int]]:
-        """Return the ranges to look at, [first, end), in the order of the log."""
+        """Return the offset ranges to read, [first, end), in the order of the log."""
         if asked.tenant is not None:
             return list(_stretches(self._offsets(asked, asked.tenant)))
         if asked.object is not None:
@@ -163,7 +163,7 @@ class KafkaChanges:
         self._turn = asyncio.Lock()
 
     async def page(self, asked: AskedChanges) -> ChangePage:
-        """Return the newest of the wanted changes, among all that were stored up to now."""
+        """Return the newest of the wanted changes that are stored so far."""
         async with self._turn:
             await self._catch_up()
         stretches = self._index.stretches(asked)
@@ -193,12 +193,12 @@ class KafkaChanges:
             until_s = time.monotonic() + _CATCH_UP_S
             if await log.range(unread).each(self._index.take, until_s=until_s):
                 raise KafkaUnavailableError("The changes are still being read: ask again.")
-            # Skip the markers of transactions too, which are no records.
+            # The end is beyond the markers of transactions, which are no records.
             self._index.read_to = end
 
 
 def _opened(record: RecordIn, asked: AskedChanges) -> list[StoredChange]:
-    """Return the change, if it is a wanted one."""
+    """Return the record's change in a list, or an empty list if it is not wanted."""
     try:
         change = msgspec.json.decode(record.value, type=ChangeRecord)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,6 +1,6 @@
-"""The record of each change: whose, by whom, of which object, and the differences. No secrets.
+"""Makes the record of each change: its tenant, author, object and differences, without secrets.
 
-Pure: a writer of changes asks here for the records that go with them, in the same transaction.
+Pure: the store writes these records in the same transaction as the changes.
 """
 
 import json
@@ -25,20 +25,20 @@ Value: TypeAlias = bool | int | float | str | list[str] | None
 # Keys and the values to store under them; None removes a key.
 Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 
-# Changes kept for each tenant; the next takes the place of the oldest.
+# Changes kept for each tenant; a new one replaces the oldest.
 KEPT_MAX = 10_000
-# Settings in a record, and characters of one value: a record stays below 4 KB.
+# Settings in a record, and characters in one value, so that a record stays below 4 KB.
 _SETTINGS_MAX = 12
 _CHARS_MAX = 100
-# The identity of an object, which the record names anyway.
+# An object's identity, which the record has in other members.
 _IDENTITY = frozenset({"id", "name", "stream", "tenant", "generation"})
-# Lists of names, which are no secrets.
+# Lists of names that are no secrets.
 _LISTS = frozenset({"about", "functions", "origins", "scopes", "streams"})
 _HALTS = frozenset({"is_paused", "is_disabled", "resumed_at_ms"})
 
 
 class ChangedSetting(Struct, frozen=True):
-    """A setting that differs. Values that are long, or could be secret, are left out."""
+    """A setting that differs; values that are long or could be secret are omitted."""
 
     name: str
     before: Value | UnsetType = UNSET
@@ -46,9 +46,9 @@ class ChangedSetting(Struct, frozen=True):
 
 
 class ChangeRecord(Struct, frozen=True, kw_only=True):
-    """One change, as it is kept."""
+    """One change, as it is stored."""
 
-    # Counts the tenant's changes from 1, and skips none.
+    # Counts the tenant's changes from 1, without gaps.
     number: int
     # The owner of the object.
     tenant: str
@@ -56,7 +56,7 @@ class ChangeRecord(Struct, frozen=True, kw_only=True):
     kind: str
     name: str
     did: str
-    # The object's ETag; None where there was none, or is none any more.
+    # The object's ETags; a new object has no `before`, a deleted one no `after`.
     before: str | None = None
     after: str | None = None
     settings: tuple[ChangedSetting, ...] = ()
@@ -66,7 +66,7 @@ class ChangeRecord(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Something done to the subject of an object, which changes no object."""
+    """Something done with an object that does not change it, such as a re-drive of a stream."""
 
     tenant: str
     kind: str
@@ -86,7 +86,7 @@ class RecordedChanges:
 def with_records(
     configuration: Configuration, changes: Changes, *, by: Author, did: str = ""
 ) -> RecordedChanges:
-    """Return the changes with their records; `did` names them better."""
+    """Return the changes with their records; `did` overrides the word found for each change."""
     made = [
         record
         for key, value in changes
@@ -96,7 +96,7 @@ def with_records(
 
 
 def with_deed(configuration: Configuration, deed: Deed, *, by: Author) -> RecordedChanges:
-    """Return the record of a deed alone."""
+    """Return the record of a deed, without changes."""
     facts = [ChangedSetting(name, after=_told(value)) for name, value in deed.facts.items()]
     record = ChangeRecord(
         number=0,
@@ -185,7 +185,7 @@ def _deed(before: ConfigObject | None, after: ConfigObject | None, names: set[st
 
 
 def _differing(before: ConfigObject | None, after: ConfigObject | None) -> Iterator[ChangedSetting]:
-    """Yield the settings that differ, by name; for a new object those that are not at default."""
+    """Yield the settings that differ, by name; for a new object, those not at their defaults."""
     if after is None:
         return
     old = {} if before is None else before.to_fields()
@@ -202,16 +202,16 @@ def _differing(before: ConfigObject | None, after: ConfigObject | None) -> Itera
         else:
             was = now = UNSET
         if was == now:
-            # The difference is in parts that are not shown.
+            # They differ only in parts that the record does not show.
             was = now = UNSET
         yield ChangedSetting(SHOWN_AS.get(name, name), was, now)
 
 
 def _told(value: Any) -> Value | UnsetType:
-    """Return a value fit for a record; UNSET if it is long, has parts, or may be secret."""
+    """Return the value for a record; UNSET if it is long, has parts, or may be secret."""
     match value:
         case float() if value.is_integer():
-            # Without a decimal point, as people write it.
+            # Without a decimal point, as people write whole numbers.
             return int(value)
         case None | bool() | int() | float():
             return value
@@ -225,7 +225,7 @@ def _told(value: Any) -> Value | UnsetType:
 
 
 def _origin(url: str) -> Value | UnsetType:
-    """Return the target without user, path and query, where some people write secrets."""
+    """Return the URL without user, path and query, where some people put secrets."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""

@@ -1,8 +1,8 @@
-"""Tags the shown form of an object, and finds out from a tag what has changed since.
+"""Makes an object's ETag, and finds out from a tag which settings have changed since.
 
-A tag holds a short hash of each setting's name and value, so that any gateway can tell which ones
-differ without having kept what it showed. It omits settings at their defaults: a gateway of
-another release, which has more of them, makes the same tag.
+A tag has a short hash of each setting's name and value, so any gateway can tell which settings
+differ without keeping what it showed. A tag omits settings at their defaults, so a gateway of
+another release with more settings makes the same tag.
 """
 
 import base64
@@ -15,12 +15,12 @@ from gateway.problems import Problem
 from shared.config.model import ConfigObject
 
 _NAME_BYTES, _VALUE_BYTES = 3, 6
-# Names of settings in the API, where they differ from the stored ones.
+# Settings' names in the API where they differ from the stored names.
 SHOWN_AS = {"json_schema": "schema", "secrets": "live_texts"}
 
 
 def etag_of(item: ConfigObject) -> str:
-    """Return the strong validator of an object, in its quotes (RFC 9110, 8.8.3)."""
+    """Return an object's ETag with its quotes; it is a strong validator (RFC 9110, 8.8.3)."""
     fields = item.to_fields(with_defaults=False)
     hashes = b"".join(
         _hash(name, _NAME_BYTES) + _hash(json.dumps(fields[name], sort_keys=True), _VALUE_BYTES)
@@ -43,20 +43,20 @@ class Preconditions(BaseModel):
     if_match: str | None = Field(
         default=None,
         alias="if-match",
-        description="Only if the object still has one of these ETags.",
+        description="Change the object only if it still has one of these ETags.",
     )
     if_none_match: str | None = Field(
         default=None,
         alias="if-none-match",
-        description="Only if there is no such object yet: *",
+        description="*: make the object only if there is none yet.",
     )
 
     def check(self, item: ConfigObject | None) -> None:
-        """Refuse when the object does not meet the conditions."""
+        """Refuse the change if the object does not meet the conditions."""
         wanted = None if self.if_match is None else _listed(self.if_match)
         if item is None:
             if wanted is not None:
-                raise Problem("changed_meanwhile", "The object is not there (any more).")
+                raise Problem("changed_meanwhile", "The object does not exist (any more).")
             return
         etag = etag_of(item)
         if "*" in _listed(self.if_none_match or ""):
@@ -80,7 +80,7 @@ def _hash(text: str, size: int) -> bytes:
 
 
 def _hashes(etag: str) -> dict[bytes, bytes]:
-    """Return hash of the name -> hash of the value; empty if the tag is none of ours."""
+    """Return hash of the name -> hash of the value; empty if the tag is not one of ours."""
     try:
         raw = base64.b64decode(etag.strip('"'), altchars=b"-_", validate=True)
     except ValueError:

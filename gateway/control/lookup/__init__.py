@@ -1,1 +1,1 @@
-"""Looks up what customers ask about: events, and what became of them."""
+"""Looks up events, their outcomes, statements and changes for customers."""

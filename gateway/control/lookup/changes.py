@@ -1,4 +1,4 @@
-"""The route to see who has changed what: of one's own tenant, or of all for an operator."""
+"""The route that lists changes: of the caller's tenant, or of all tenants for an operator."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -30,40 +30,40 @@ class ChangeQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     limit: Annotated[int, Field(ge=1, le=_COUNT_MAX)] = _COUNT_DEFAULT
-    # The `next` of the page before: those that were made earlier.
+    # The `next` of the previous page: only earlier changes.
     before: Annotated[int, Field(ge=0, le=_OFFSET_MAX)] | None = None
     kind: ConfigKind | None = None
     name: _Text | None = Field(default=None, description="The object's name: STREAM/DESTINATION.")
-    contains: _Text | None = Field(default=None, description="A part of the object's name.")
-    by: _Text | None = Field(default=None, description="The name of the key that made them.")
+    contains: _Text | None = Field(default=None, description="Part of the object's name.")
+    by: _Text | None = Field(default=None, description="The author's name, such as a key's.")
     did: _Text | None = Field(default=None, description="made, changed, deleted, paused ...")
     from_ms: TimeMs | None = Field(default=None, alias="from")
     to_ms: TimeMs | None = Field(default=None, alias="to")
-    tenant: _Text | None = Field(default=None, description="Tenant; for operators.")
+    tenant: _Text | None = Field(default=None, description="Only this tenant's; for operators.")
 
     @model_validator(mode="after")
     def _check_object(self) -> "ChangeQuery":
         if self.name is not None and self.kind is None:
-            raise ValueError("name: say of which kind the object is")
+            raise ValueError("name: it needs kind, the object's kind")
         return self
 
 
 class ChangedBy(BaseModel):
     tenant: str
     kind: str = Field(
-        description="key, token, certificate, operator, hifi; anybody: no keys were asked for."
+        description="key, token, certificate, operator, hifi; anybody if no keys are required."
     )
     name: str
 
 
 class ShownSetting(BaseModel):
     name: str
-    before: Any = Field(default=None, description="Left out where it could be secret, or is long.")
+    before: Any = Field(default=None, description="Omitted if it is long or could be secret.")
     after: Any = None
 
 
 class ShownChange(BaseModel):
-    """One change; `number` counts those of its tenant and skips none."""
+    """One change; `number` counts the changes of its tenant, without gaps."""
 
     number: int
     at_ms: int
@@ -72,7 +72,7 @@ class ShownChange(BaseModel):
     kind: str
     name: str
     did: str
-    before: str | None = Field(description="The object's ETag before; null if there was none.")
+    before: str | None = Field(description="The object's ETag before; null for a new object.")
     after: str | None
     settings: list[ShownSetting]
     left_out: int = Field(description="Number of further settings that changed.")
@@ -81,7 +81,7 @@ class ShownChange(BaseModel):
 class ChangeList(BaseModel):
     changes: list[ShownChange]
     next: str | None = Field(description="Pass it as `before` to get older changes.")
-    is_complete: bool = Field(description="False: there was more to look through; go on.")
+    is_complete: bool = Field(description="False: time ran out; continue with `next`.")
 
 
 @router.get(
@@ -92,9 +92,9 @@ class ChangeList(BaseModel):
 async def list_changes(
     caller: Reader, plane: Plane, query: Annotated[ChangeQuery, Query()]
 ) -> Response:
-    """Show who has changed what, the newest first."""
+    """List changes and their authors, newest first."""
     if "admin" not in caller.scopes:
-        # A key that may only send has no business here.
+        # A key that may only send may not list changes.
         caller.check("read")
     is_operator = caller.tenant == DEFAULT_TENANT and "admin" in caller.scopes
     sees_all = is_operator and not caller.streams
@@ -136,7 +136,7 @@ def _wanted(
 
 
 def _may_see(caller: Caller, change: ChangeRecord) -> bool:
-    """Say whether they may see a change: a key for some streams sees only changes of these."""
+    """Return whether the caller may see a change; a key for some streams sees only theirs."""
     if not caller.streams:
         return True
     is_of_stream = change.kind in {"stream", "destination"}
@@ -151,7 +151,7 @@ def _shown(stored: StoredChange, *, sees_all: bool) -> dict[str, Any]:
 
 
 def _author(change: ChangeRecord, *, sees_all: bool) -> Author:
-    """Return the author as the caller may know them: keys of other tenants stay unnamed."""
+    """Return the author as far as the caller may know: other tenants' keys stay unnamed."""
     if sees_all or change.by.tenant == change.tenant:
         return change.by
     return Author(change.by.tenant, "operator")

@@ -1,4 +1,4 @@
-"""Lists the failed requests to destinations that brought some events."""
+"""Lists the failed requests that carried some events to destinations."""
 
 from collections.abc import Collection, Mapping
 from itertools import islice
@@ -10,31 +10,31 @@ from shared.event.topics import stream_and_name
 from shared.proof.last_answer import SHOWN_CHARS_MAX
 from shared.proof.trail import Trail
 
-# Tries that an answer shows; all are counted.
+# Failed requests that an answer shows; it counts all of them.
 TRIES_MAX = 200
 _IDS_MAX = 20
 
 
 class ShownTry(BaseModel):
-    """A request that a destination did not take."""
+    """A failed request to a destination."""
 
     destination: str
-    at_ms: int = Field(description="When it ended.")
+    at_ms: int = Field(description="When the request ended.")
     took_ms: int
     reason: str = Field(description="status_503, connect_refused, ...")
-    status: int = Field(description="0: no answer came.")
-    text: str = Field(description="How the answer began, or what the network said.")
+    status: int = Field(description="The answer's status; 0 if there was no answer.")
+    text: str = Field(description="The beginning of the answer, or the network error.")
     headers: dict[str, str]
-    attempt: int = Field(description="In which round it was.")
+    attempt: int = Field(description="Number of the attempt that it belonged to.")
     batch_id: str
-    batch_events: int = Field(description="How many events were in it.")
-    events: list[str] = Field(description="Ids of events of this request that were in it.")
+    batch_events: int = Field(description="Number of events in the request.")
+    events: list[str] = Field(description="Ids of your request's events that were in it.")
 
 
 def failed_tries(
     trail: Trail, shown: Collection[Origin], ids: Mapping[Origin, str]
 ) -> list[ShownTry]:
-    """Return the tries of the shown events, in the order of time; `ids` cover their request."""
+    """Return the failed requests with shown events, oldest first; `ids` are of all events."""
     about, request = Trail.of(shown), Trail.of(ids)
     tries = []
     for receipt in trail.receipts:

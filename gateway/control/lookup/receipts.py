@@ -1,7 +1,7 @@
-"""The route that follows a request: by the id of its answer to each event and destination.
+"""The route that follows a request's events to each destination, by the request's id.
 
-The ledger says which events it was; receipts, retry tiers and dead letters say what became of them.
-Records that could not be read in time make an event unknown, and never missing.
+The ledger lists the events. Receipts, retry tiers and dead letters show their outcomes. If some
+records could not be read in time, an event is unknown, and never missing.
 """
 
 import asyncio
@@ -49,19 +49,19 @@ from shared.runtime.kafka.lookup.event_search import SEARCH_S_MAX
 
 router = APIRouter()
 
-# Events of a page; with three destinations each, half a megabyte.
+# Events on a page; with three destinations each, a page has half a megabyte.
 _COUNT_DEFAULT, COUNT_MAX = 1_000, 5_000
-# An answer waits this long for a ledger that is written each second, and Kafka's report on it.
+# Time to wait for the ledger, which is written each second, and for Kafka's report on it.
 _WAIT_S = 2.5
-# Until then an unknown id may still be on its way: a body takes at most 30 s to come, Kafka's
-# report 10 s, and the ledger its second.
+# Until this age an unknown request may not be in the ledger yet: its body may take 30 s, Kafka's
+# report 10 s, and the ledger 1 s.
 _YOUNG_MS = MINUTE_MS
-# The stream's log certainly has no older events; the ledger keeps its rows longer, for the audit.
+# The stream's log has no older events; the ledger keeps its rows longer, for the audit.
 _EXPIRED_MS = STREAM_RETENTION_MS
 _SOON = ((b"retry-after", b"1"),)
-# A stream is restored now and then, and seldom twice.
+# Streams are seldom restored, so this is enough.
 RESTORES_MAX = 20
-# A search holds one of few turns: it looks for outputs of pipelines no longer than this.
+# A search takes one of few turns, so it may look for outputs of pipelines only this long.
 _CHAIN_S_MAX = 6.0
 
 
@@ -85,50 +85,50 @@ class ShownReceipt(BaseModel):
     request_id: str
     stream: str
     accepted_at_ms: int
-    count: int = Field(description="How many events of the request Hifi took.")
+    count: int = Field(description="Number of the request's events that Hifi accepted.")
     is_complete: bool = Field(
-        description="Whether every event was found, with everything that is known about it."
+        description="False if some events or records could not be read in time."
     )
     destinations: dict[str, dict[At, int]] = Field(
-        description="By name, how many of the events are where."
+        description="Number of events in each state, by destination name."
     )
     events: list[ShownEvent]
     failed_tries: list[ShownTry] = Field(
-        description="Requests with events of the page that were not taken: the newest "
-        f"{TRIES_MAX}, the oldest of them first."
+        description="Failed requests with events of the page: the newest "
+        f"{TRIES_MAX}, oldest first."
     )
-    failed_try_count: int = Field(description="How many there were.")
+    failed_try_count: int = Field(description="Number of failed requests in all.")
     derived: list["ShownDerived"] = Field(
-        description="Events that pipelines made from these, and where they are now."
+        description="Events that pipelines made from these, and their states."
     )
     restored: list["ShownRestore"] = Field(
-        description="Restores that have put events of the page into a stream again, the newest "
-        f"{RESTORES_MAX}, the oldest of them first."
+        description="Restores that have put events of the page into a stream again: the newest "
+        f"{RESTORES_MAX}, oldest first."
     )
     next: str | None
 
 
 class ShownMade(ShownEvent):
     of: str = Field(
-        description="The event it was made from: partition:offset in the stream that was read."
+        description="The event it was made from: partition:offset in the stream `reads`."
     )
 
 
 class ShownDerived(BaseModel):
     pipeline: str
     reads: str
-    stream: str = Field(description="Where it has written the events.")
+    stream: str = Field(description="The stream that got these events.")
     count: int
     destinations: dict[str, dict[At, int]]
     events: list[ShownMade]
 
 
 class ShownRestore(BaseModel):
-    restore: str = Field(description="Its id, as the header hifi-restored has it.")
-    stream: str = Field(description="Into which stream.")
-    began_at_ms: int = Field(description="When it put back its first event.")
-    last_at_ms: int = Field(description="And when its newest.")
-    events: list[str] = Field(description="Which of these, by id.")
+    restore: str = Field(description="The restore's id, as in the header hifi-restored.")
+    stream: str = Field(description="The stream that got the events.")
+    began_at_ms: int = Field(description="When it put its first event back.")
+    last_at_ms: int = Field(description="When it put its newest event back.")
+    events: list[str] = Field(description="Ids of the page's events that it put back.")
 
 
 @router.get(
@@ -145,7 +145,7 @@ async def show_receipt(
     plane: Plane,
     query: Annotated[ReceiptQuery, Query()],
 ) -> Response:
-    """Follow the events of a request to each destination."""
+    """Show the state of each of a request's events at each destination."""
     check_request_id(request_id)
     async with plane.receipts_turns.of(caller.tenant):
         request = await acked_request(plane.receipts, request_id, since_ms=query.from_ms)
@@ -188,15 +188,15 @@ async def show_receipt(
 
 
 def check_request_id(request_id: str) -> int:
-    """Return when the request came; Problem if it is no request id."""
+    """Return when the request arrived; raise Problem if the text is not a request id."""
     came_ms = request_time_ms(request_id)
     if came_ms is None:
-        raise Problem("bad_request_id", "It is not the request_id of an answer: a UUID.")
+        raise Problem("bad_request_id", "This is not the request_id of an answer, which is a UUID.")
     return came_ms
 
 
 async def acked_request(store: ReceiptStore, request_id: str, *, since_ms: int = 0) -> AckedRequest:
-    """Return the request's events by the ledger; Problem when there are none, or none so far."""
+    """Return the request's events from the ledger; raise Problem if it has none (yet)."""
     came_ms = check_request_id(request_id)
     age_ms = now_ms() - came_ms
     is_young = abs(age_ms) < _YOUNG_MS
@@ -204,7 +204,7 @@ async def acked_request(store: ReceiptStore, request_id: str, *, since_ms: int =
         raise unknown_receipt()
     request = await store.request(
         request_id,
-        # Nothing was written about the request before it came.
+        # The ledger has nothing about the request from before its arrival.
         since_ms=max(came_ms, since_ms),
         wait_s=_WAIT_S if is_young else 0.0,
     )
@@ -212,16 +212,16 @@ async def acked_request(store: ReceiptStore, request_id: str, *, since_ms: int =
         return request
     if request.read_until_ms is not None:
         until = rfc3339(request.read_until_ms)
-        detail = f"It is not in the ledger up to {until}: ask again with ?from={until}."
+        detail = f"The ledger does not have it up to {until}: ask again with ?from={until}."
         raise Problem("search_unfinished", detail, headers=_SOON, members={"read_until": until})
     if is_young:
-        detail = "Ask again: a new request is in the ledger within a second or two."
+        detail = "Ask again: the ledger has a new request after a second or two."
         raise Problem("receipt_not_yet", detail, headers=_SOON)
     raise unknown_receipt()
 
 
 def _stream(request: AckedRequest, caller: Caller, configuration: Configuration) -> str:
-    """Return the stream it was sent to; another tenant's counts as unknown."""
+    """Return the request's stream; answer as for an unknown request if it is another tenant's."""
     try:
         return caller.past_stream(stream_of(request.topic), configuration).name
     except Problem as problem:
@@ -232,20 +232,20 @@ def _stream(request: AckedRequest, caller: Caller, configuration: Configuration)
 
 @dataclass
 class Chain:
-    """Follows events through pipelines to the streams that these write, and on from there."""
+    """Follows events through pipelines, from stream to stream."""
 
     plane: ControlPlane
     caller: Caller
-    # A search looks for as many events as a page may have.
+    # A search looks for at most as many events as a page may have.
     count_max: int
-    # True while nothing was left out.
+    # False once the search has had to leave something out.
     is_whole: bool = True
     _until_s: float = field(default_factory=lambda: time.monotonic() + _CHAIN_S_MAX)
 
     async def of(
         self, stream: str, origins: Collection[Origin], trail: Trail
     ) -> list[dict[str, Any]]:
-        """Follow what pipelines made of them, stream by stream; nearer ones come first."""
+        """Return the events that pipelines made of these, stream by stream, nearest first."""
         derived: list[dict[str, Any]] = []
         hops = [(stream, origins, trail)]
         for _ in range(HOPS_MAX):
@@ -260,7 +260,7 @@ class Chain:
     async def _made_of(
         self, stream: str, origins: Collection[Origin], trail: Trail
     ) -> AsyncIterator[tuple[dict[str, Any], tuple[str, Collection[Origin], Trail]]]:
-        """Follow them by pipeline, to each stream that it writes and the caller may see."""
+        """Follow events through each pipeline to the streams that the caller may see."""
         reading = self.plane.configuration.pipelines.values()
         for pipeline in sorted(reading, key=lambda each: each.name):
             receipts = [each for each in trail.receipts if each.destination_id == pipeline.lane_id]
@@ -326,8 +326,8 @@ async def follow(
     trail = await plane.receipts.trail(
         origins, since_ms=since_ms, destination_ids=destination_ids, search_s=search_s
     )
-    # Thousands of events with dozens of receipts each take a second of work: a thread lets others'
-    # requests go on beside it.
+    # Thousands of events with dozens of receipts each take a second of work. In a thread, it does
+    # not hold up other requests.
     schedule = RetrySchedule().scaled(plane.settings.time_scale)
     places = await asyncio.to_thread(whereabouts, trail, origins, destination_ids, schedule)
     return trail, places
@@ -339,7 +339,7 @@ def _restored(
     page: Collection[tuple[Origin, str]],
     request: AckedRequest,
 ) -> list[ShownRestore]:
-    """Return the restores that put these events back, also into the stream they came from."""
+    """Return the restores that put these events back into this or another stream."""
     shown = []
     for restore in restores.out_of(stream) if restores else ():
         ids = [event_id for origin, event_id in page if restore.has(origin, request.accepted_at_ms)]
@@ -359,13 +359,13 @@ def _restored(
 def unknown_receipt() -> Problem:
     return Problem(
         "unknown_receipt",
-        "No request of this id has brought events: it is wrong, its events were all refused, or it"
-        " is older than the ledger.",
+        "No request with this id brought events: the id is wrong, all of its events were refused,"
+        " or the request is older than the ledger.",
     )
 
 
 def _events(request: AckedRequest) -> list[tuple[Origin, str]]:
-    """Where each event of a request is, in that order, with its id."""
+    """Return the place and id of each of a request's events, ordered by place."""
     return [(Origin(request.topic, *at), event_id) for at, event_id in sorted(request.ids.items())]
 
 

@@ -1,4 +1,4 @@
-"""The route to read signed statements about a stream's minutes, for readers of the stream."""
+"""The route that lists signed statements about a stream's minutes to readers of the stream."""
 
 from typing import Annotated, Any
 
@@ -27,13 +27,13 @@ class StatementQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     limit: Annotated[int, Field(ge=1, le=_COUNT_MAX)] = _COUNT_DEFAULT
-    # The `older` of the page before: those that were signed earlier.
+    # The `older` of the previous page: only statements that were signed earlier.
     before: CursorText | None = None
     since_ms: TimeMs | None = Field(
-        default=None, alias="from", description="The first minute, by the events' time."
+        default=None, alias="from", description="First minute, by the events' times."
     )
     until_ms: TimeMs | None = Field(
-        default=None, alias="to", description="Minutes before this one."
+        default=None, alias="to", description="Only minutes before this."
     )
 
     def takes(self, minute_ms: int) -> bool:
@@ -43,17 +43,17 @@ class StatementQuery(BaseModel):
 
 
 class ShownStatement(BaseModel):
-    """A statement as it was published; the signature covers `statement`, byte for byte."""
+    """A statement as it was published; the signature covers the exact bytes of `statement`."""
 
     statement: dict[str, Any]
-    public_key: str = Field(description="Raw, in hex: compare it with the one you trust.")
+    public_key: str = Field(description="Raw, in hex: compare it with the key you trust.")
     signature: str = Field(description="Ed25519, in base64.")
 
 
 class StatementPage(BaseModel):
     statements: list[ShownStatement]
     older: str | None = Field(description="Pass it as `before` to get earlier statements.")
-    is_complete: bool = Field(description="False: there was more to look through; go on.")
+    is_complete: bool = Field(description="False: time ran out; continue with `older`.")
 
 
 @router.get(
@@ -64,7 +64,7 @@ class StatementPage(BaseModel):
 async def list_statements(
     stream: PathName, caller: Reader, plane: Plane, query: Annotated[StatementQuery, Query()]
 ) -> Response:
-    """Show the signed statements about a stream's minutes, the newest first."""
+    """List the signed statements about a stream's minutes, newest first."""
     caller.past_stream(stream, plane.configuration)
     caller.check("read")
     async with plane.event_turns.of(caller.tenant):
@@ -86,9 +86,9 @@ async def list_statements(
 
 
 async def _owned_since(plane: ControlPlane, caller: Caller, stream: str) -> int:
-    """Return since when statements are the caller's: the name may have had another owner before.
+    """Return when the stream's name became the caller's; older statements may be another's.
 
-    Statements are kept for longer than a name that was given up.
+    Statements are kept for longer than a removed stream's name is reserved.
     """
     if caller.tenant == DEFAULT_TENANT and "admin" in caller.scopes:
         return 0
@@ -102,12 +102,13 @@ async def _owned_since(plane: ControlPlane, caller: Caller, stream: str) -> int:
     )
     if made.changes:
         return made.changes[0].at_ms
-    # Too long ago to be known. Earlier owners had it before Kafka deleted its dead letters.
+    # The record of the creation has expired. The name changes its owner only after Kafka has
+    # deleted the dead letters of the former one.
     return now_ms() - DEAD_RETENTION_MS
 
 
 def _is_of(record: RecordIn, stream: str, query: StatementQuery) -> bool:
-    """Say whether it is about a wanted minute of the stream, and can be read."""
+    """Return whether the record is a readable statement about a wanted minute of the stream."""
     if not (record.key or b"").startswith(f"{stream}:".encode()):
         return False
     try:

@@ -1,4 +1,4 @@
-"""The route to look at the events of a stream: the newest, or those from some point on."""
+"""The route that lists events of a stream: the newest, or those from some point on."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -35,7 +35,7 @@ from shared.runtime.serving.deadlines import stays
 router = APIRouter()
 
 _COUNT_DEFAULT, _COUNT_MAX = 100, 1_000
-# Load balancers allow a silent answer more time than this.
+# Load balancers wait longer than this for an answer.
 _WAIT_S_MAX = 20.0
 
 
@@ -52,34 +52,34 @@ class EventQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     limit: Annotated[int, Field(ge=1, le=_COUNT_MAX)] = _COUNT_DEFAULT
-    # For the newest first: only events older than a page.
+    # Newest first: only events older than a page's.
     before: CursorText | None = None
-    # For the order of the log: events after a page, or since a time.
+    # In the order of the log: events after a page's, or since a time.
     after: CursorText | None = None
     since_ms: TimeMs | None = Field(default=None, alias="from")
-    # The newest of the events that were stored until then.
+    # Newest first: only events stored before this time.
     until_ms: TimeMs | None = Field(default=None, alias="until")
-    # Seconds to wait if nothing is there yet.
+    # Seconds to wait for an event if there is none yet.
     wait_s: Annotated[float, Field(ge=0, le=_WAIT_S_MAX)] = 0.0
     event_id: str | None = Field(default=None, alias="id")
     key: str | None = None
     request_id: str | None = Field(default=None, alias="request")
     contains: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
-    # For the newest events: their state at a destination, or at any.
+    # Newest first: shows events' states at this destination, or at all of them.
     destination: str | None = None
     outcome: At | None = None
-    # False: read the log, whatever the index knows.
+    # False: read the log without asking the index.
     by_index: bool = True
 
     @model_validator(mode="after")
     def _one_beginning(self) -> "EventQuery":
         given = [self.before, self.after, self.since_ms, self.until_ms]
         if sum(each is not None for each in given) > 1:
-            raise ValueError("before, until, after and from exclude each other")
+            raise ValueError("`before`, `until`, `after` and `from` exclude each other")
         if self.wait_s and self.is_newest:
-            raise ValueError("wait_s goes with after or from")
+            raise ValueError("wait_s needs after or from")
         if not self.is_newest and not {self.request_id, self.destination, self.outcome} <= {None}:
-            raise ValueError("request, destination and outcome do not go with after or from")
+            raise ValueError("request, destination and outcome cannot be used with after or from")
         return self
 
     @property
@@ -104,9 +104,9 @@ IndexWord: TypeAlias = Literal["found", "none", "behind", "away"]
 
 
 class StoredEvent(BaseModel):
-    """An event as it lies in the stream."""
+    """An event as it is stored in the stream."""
 
-    place: str = Field(description="Its Kafka partition and its offset.")
+    place: str = Field(description="The event's Kafka partition and offset.")
     id: str
     key: str | None
     stored_at_ms: int
@@ -114,28 +114,28 @@ class StoredEvent(BaseModel):
     event_time_ms: int
     restored_by: str | None = Field(
         default=None,
-        description="The restore that put it back, at `stored_at_ms`; left out of all others.",
+        description="The restore that put the event back, at `stored_at_ms`; omitted if none did.",
     )
     destinations: dict[str, ShownWhereabouts] | None = Field(
-        default=None, description="Where it is now, if `destination` or `outcome` is asked for."
+        default=None, description="Its states, if the query has `destination` or `outcome`."
     )
     data: Any = Field(default=None, description="The event.")
-    data_base64: str | None = Field(default=None, description="Its bytes, if they are no JSON.")
+    data_base64: str | None = Field(default=None, description="The event's bytes, if not JSON.")
 
 
 class EventPage(BaseModel):
-    """Some events, and where to go on."""
+    """Some events, and where to continue."""
 
     events: list[StoredEvent]
     looked_at: int = Field(description="Number of events whose outcomes were looked up.")
-    newer: str = Field(description="Pass this as `after` to get what comes next.")
-    older: str | None = Field(description="Pass this as `before` to get what lies before these.")
-    is_complete: bool = Field(description="False: there was more to look through; go on.")
+    newer: str = Field(description="Pass it as `after` to get later events.")
+    older: str | None = Field(description="Pass it as `before` to get earlier events.")
+    is_complete: bool = Field(description="False: time ran out; continue from here.")
     index: IndexWord | None = Field(
         default=None,
-        description="What the index said to a search by id or key. `found`: it knew these events;"
-        " `none`, `behind`, `away`: it has none, is behind, or does not answer, so the log was read"
-        " where the index does not have every id. Null: there is no index, or it was not asked.",
+        description="The index's answer to a search by id or key. `found`: it knew these events;"
+        " `none`, `behind`, `away`: it knows none, is behind, or does not answer, so parts of the"
+        " log without all ids in the index were read. Null: there is no index, or no such search.",
     )
 
 
@@ -160,7 +160,7 @@ async def list_events(
     plane: Plane,
     query: Annotated[EventQuery, Query()],
 ) -> Response:
-    """Show the newest events of a stream, or those from some point on."""
+    """List the newest events of a stream, or those from some point on."""
     caller.stream(stream, plane.configuration)
     # A key that may only send must not see the events of others.
     caller.check("read")
@@ -177,7 +177,7 @@ async def list_events(
         else:
             page = await pages.since(topic, start, count=query.limit, wanted=wanted)
     if query.wait_s and page.is_complete and not page.records:
-        # It needs no turn: from the end on, only new events are read.
+        # Waiting needs no turn: it reads only new events.
         with plane.waiting.place(caller.tenant):
             coming = pages.coming(
                 topic, page.newer, count=query.limit, wanted=wanted, wait_s=query.wait_s
@@ -205,7 +205,7 @@ async def _newest(
     if query.request_id is not None:
         request = await acked_request(plane.receipts, query.request_id)
         if request.topic != topic:
-            # The request may be another tenant's, so answer as if there were none.
+            # The request may be another tenant's, so answer as for an unknown one.
             raise unknown_receipt()
         among = Places(tuple((number, at, at + 1) for number, at in request.ids)).of(topic)
         return await newest(wanted=wanted, among=among), None
@@ -214,7 +214,7 @@ async def _newest(
         return await newest(wanted=wanted), None
     places = await plane.places.of(topic, event_id=query.event_id, key=query.key)
     if places is not None and places.stretches:
-        # Only one event has its id; a key may have older events, which must be read.
+        # An id belongs to one event; a key may have older events, which must be read too.
         goes_on = query.event_id is None
         page = await newest(wanted=wanted, among=places.of(topic), goes_on=goes_on)
         if page.records or not page.is_complete:
@@ -224,16 +224,16 @@ async def _newest(
 
 
 async def _while_they_wait(request: Request, coming: Coroutine[Any, Any, StreamPage]) -> StreamPage:
-    """Return the page, but give up the place once the caller has left."""
+    """Return the page; stop waiting once the caller has disconnected."""
     if not stays(request.scope["state"]):
         coming.close()
-        raise Problem("body_timeout", "The client left.")
+        raise Problem("body_timeout", "The client disconnected.")
     there = asyncio.ensure_future(client_left(request.receive))
     task = asyncio.ensure_future(coming)
     try:
         await asyncio.wait([task, there], return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise Problem("body_timeout", "The client left.")
+            raise Problem("body_timeout", "The client disconnected.")
         return await task
     finally:
         for each in (task, there):
@@ -245,7 +245,7 @@ async def _while_they_wait(request: Request, coming: Coroutine[Any, Any, StreamP
 async def _by_outcome(
     plane: ControlPlane, stream: str, page: StreamPage, query: EventQuery
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return the events of the page with the wanted outcome, and whether all could be read."""
+    """Return the page's events with the wanted outcome, and whether all records could be read."""
     if not page.records:
         return [], True
     since_ms = min(record.timestamp_ms for record in page.records)
@@ -254,7 +254,7 @@ async def _by_outcome(
     if query.destination is not None:
         asked = destination_id(stream, query.destination)
         if asked not in places:
-            raise Problem("unknown_destination", f"{query.destination!r} is none of {stream!r}.")
+            raise Problem("unknown_destination", f"{stream!r} has no {query.destination!r}.")
         places = {asked: places[asked]}
     shown = []
     for record in page.records:
@@ -268,7 +268,7 @@ async def _by_outcome(
 def _shown_event(record: RecordIn) -> dict[str, Any]:
     envelope, payload = open_stream_record(record), payload_of(record.value)
     if "data" in payload:
-        # The bytes stay as they came: a number that is parsed and written again may change.
+        # Return the bytes as sent: parsing and writing a number could change it.
         payload["data"] = msgspec.Raw(record.value)
     if restore_id := restore_of(record.headers):
         payload["restored_by"] = restore_id

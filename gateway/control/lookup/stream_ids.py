@@ -1,4 +1,4 @@
-"""The route to read the ids of a stream's events, from its log or from the ledger."""
+"""The route that lists the ids of a stream's events, from its log or from the ledger."""
 
 import asyncio
 from collections.abc import Iterable
@@ -24,25 +24,25 @@ class IdQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    after: CursorText | None = Field(default=None, description="The `newer` of the page before.")
+    after: CursorText | None = Field(default=None, description="`newer` of the previous page.")
     since_ms: TimeMs = Field(default=0, alias="from", description="Events stored since then.")
     minute_ms: int | None = Field(
-        default=None, description="Only those of the minute that a statement names so."
+        default=None, description="Only ids of this minute, as a statement names it."
     )
     acked: bool = Field(
         default=False,
-        description="Read the ledger of acknowledged events: it also has ids whose events have left"
-        " the stream, and has none that pipelines or restores wrote.",
+        description="Read the ledger of acknowledged events instead of the log. It also has ids of"
+        " events that Kafka has deleted, and none of events that pipelines or restores wrote.",
     )
 
 
 class IdPage(BaseModel):
-    """Some ids, and where to go on."""
+    """Some ids, and where to continue."""
 
     ids: list[str]
-    restored: list[str] = Field(description="Those of them that a restore has put back.")
-    newer: str = Field(description="Pass this as `after` to get what comes next.")
-    is_complete: bool = Field(description="False: there is more; go on.")
+    restored: list[str] = Field(description="Those of `ids` that a restore has put back.")
+    newer: str = Field(description="Pass it as `after` to get later ids.")
+    is_complete: bool = Field(description="False: there are more; continue with `newer`.")
 
 
 @router.get(
@@ -53,7 +53,7 @@ class IdPage(BaseModel):
 async def list_ids(
     stream: PathName, caller: Reader, plane: Plane, query: Annotated[IdQuery, Query()]
 ) -> Response:
-    """Show the ids of a stream's events, in the order of the log, without the events."""
+    """List the ids of a stream's events in the order of the log."""
     caller.past_stream(stream, plane.configuration)
     caller.check("read")
     start = query.since_ms if query.after is None else query.after
@@ -62,14 +62,14 @@ async def list_ids(
         page = await plane.stream_pages.since(
             source.topic, start, count=source.count_max, wanted=source.has_some
         )
-        # Tens of thousands of ids take a tenth of a second: a thread lets others' requests go on.
+        # Tens of thousands of ids take 0.1 s; in a thread they do not hold up other requests.
         ids, restored = await asyncio.to_thread(_ids, source, page.records)
     answer = {"ids": ids, "restored": restored}
     return as_json({**answer, "newer": str(page.newer), "is_complete": page.is_last})
 
 
 class _Log(NamedTuple):
-    """The stream's log: a record is an event."""
+    """The ids in the stream's log, where a record is an event."""
 
     stream: str
     minute_ms: int | None
@@ -90,7 +90,7 @@ class _Log(NamedTuple):
 
 
 class _LedgerIds(NamedTuple):
-    """The ledger: a record is a row about events of a stream; an unreadable one proves nothing."""
+    """The ids in the ledger, where a record is a row about events; unreadable rows are skipped."""
 
     stream: str
     minute_ms: int | None
@@ -98,7 +98,7 @@ class _LedgerIds(NamedTuple):
     topic: str = ACKED
 
     def has_some(self, record: RecordIn) -> bool:
-        # Nearly all rows are about other streams: do not even open them.
+        # Nearly all rows are about other streams, so do not open those.
         if record.key != self.stream.encode():
             return False
         try:

@@ -1,4 +1,4 @@
-"""The route to see how a stream's events spread over its Kafka partitions, and their keys."""
+"""The route that shows how a stream's events spread over Kafka partitions, and their keys."""
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
@@ -21,13 +21,13 @@ class StreamSpread(BaseModel):
     """The spread of the last hour's events."""
 
     since_ms: int
-    partitions: list[int] = Field(description="How many events came, by Kafka partition.")
+    partitions: list[int] = Field(description="Number of events in each Kafka partition.")
     hot: int | None = Field(
-        description="The Kafka partition that got more than twice its share; null of fewer than"
-        " 1,000 events in all."
+        description="The Kafka partition that got more than twice its share; null if there is none,"
+        " or if there are fewer than 1,000 events in all."
     )
     looked_at: int = Field(
-        description="Number of newest events that were read, from the fullest Kafka partition."
+        description="Number of events read: the newest in the fullest Kafka partition."
     )
     keys: list[FrequentKey] = Field(description="Their ordering keys, the most frequent first.")
 
@@ -38,9 +38,9 @@ class StreamSpread(BaseModel):
     openapi_extra=also("overloaded", "kafka_unavailable"),
 )
 async def show_spread(stream: PathName, caller: Reader, plane: Plane) -> Response:
-    """Show how the last hour's events spread over Kafka, and the keys where most of them lie."""
+    """Show how the last hour's events spread over Kafka partitions, and the most frequent keys."""
     caller.stream(stream, plane.configuration)
-    # Keys are part of the events, which others have sent.
+    # Keys are part of other senders' events.
     caller.check("read")
     async with plane.event_turns.of(caller.tenant):
         spread = await plane.stream_pages.spread(stream_topic(stream))

@@ -1,7 +1,7 @@
-"""Says where each event is on its way to each destination, and since when.
+"""Finds the state of each event at each destination, and since when.
 
-Receipts that disagree about an event are weighed as in every balance (see `OutcomeSets`). Without
-a complete read an event is unknown, not undelivered.
+Receipts that disagree about an event are weighed as in every balance (see `OutcomeSets`). After an
+incomplete read, an event without a receipt is unknown, not undelivered.
 """
 
 from collections import Counter
@@ -26,23 +26,23 @@ class At(Enum):
     DEAD = "dead"
     # No receipt names it yet.
     QUEUED = "queued"
-    # Time was too short to read everything, so a receipt may be missing.
+    # Not everything could be read in time, so a receipt may be missing.
     UNKNOWN = "unknown"
 
 
 class ShownWhereabouts(BaseModel):
-    """An event's place on its way to one destination, without the members that do not apply."""
+    """An event's state at one destination; members that do not apply are omitted."""
 
     state: At
     at_ms: int = Field(default=0, description="When its latest attempt ended.")
     reason: str = Field(default="", description="status_200, status_503, filtered, ...")
     attempts: int = 0
     last_status: int | None = None
-    last_detail: str = Field(default="", description="What the destination said to it.")
-    tier: str = Field(default="", description="The retry tier in which it waits.")
-    due_at_ms: int = Field(default=0, description="Not tried before that.")
-    deadline_at_ms: int = Field(default=0, description="Given up after that.")
-    place: str = Field(default="", description="Where it lies in dead letters.")
+    last_detail: str = Field(default="", description="The destination's last answer.")
+    tier: str = Field(default="", description="The retry tier where the event waits.")
+    due_at_ms: int = Field(default=0, description="Earliest time of the next attempt.")
+    deadline_at_ms: int = Field(default=0, description="Time after which it is given up.")
+    place: str = Field(default="", description="Place of its dead letter.")
 
     def fields(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_unset=True)
@@ -50,17 +50,17 @@ class ShownWhereabouts(BaseModel):
 
 # Destination -> place in the log -> whereabouts.
 ByDestination = Mapping[str, Mapping[Origin, ShownWhereabouts]]
-# A receipt and its record agree in these: destination, event, number of re-drives. The dead letter
-# of an earlier life does not record the outcome of a later one.
+# A receipt and its record agree in destination, event and number of re-drives. A dead letter from
+# before a re-drive does not record the outcome of a later one.
 _Life = tuple[str, Origin, int]
 
 
 def whereabouts(
     trail: Trail, origins: Collection[Origin], destinations: Iterable[str], schedule: RetrySchedule
 ) -> ByDestination:
-    """Place each event at each destination: the given ones, and those that the trail names.
+    """Return each event's state at the given destinations, and at those that the trail names.
 
-    The schedule says how long a tier lasts.
+    The schedule has the delay of each tier.
     """
     kept = {
         ReceiptOutcome.WAITING: _newest(trail.retries),
@@ -115,9 +115,9 @@ def _last_receipts(
 ) -> dict[tuple[str, Origin], Receipt]:
     """Return the receipt that counts for each event at each destination.
 
-    A receipt of waiting or dead counts only with its record: a task that could not write the
-    record has failed, whatever receipts it left, and the event is where it was (see `Unsure`). If
-    the record may just not have been read, the receipt counts, and the event's place is unknown.
+    A receipt of waiting or dead counts only with its record. A task that could not write the
+    record has failed, whatever receipts it left, and the event's state is as before (see
+    `Unsure`). If not all records were read, the receipt counts, and the state is unknown.
     """
     last: dict[tuple[str, Origin], Receipt] = {}
     for receipt in trail.receipts:
@@ -134,7 +134,7 @@ def _last_receipts(
 
 
 def _weight(receipt: Receipt) -> tuple[tuple[bool, int, bool], int]:
-    """Rank a receipt among others of its event; the earliest delivery counts as the arrival."""
+    """Rank a receipt among the others of its event; the earliest delivery wins over later ones."""
     is_delivered = receipt.outcome is ReceiptOutcome.DELIVERED
     ended_ms = receipt.ended_at_ms
     rank = weight(receipt.outcome, receipt.redrive_count)

@@ -1,1 +1,1 @@
-"""Builds the next version of a pipeline beside it, and swaps them once it has caught up."""
+"""Builds a pipeline's next version beside it, and swaps them once the new one has caught up."""

@@ -50,13 +50,14 @@ From = Annotated[
     str,
     Query(
         alias="from",
-        description="How long ago it begins to read its stream, as 90m, 12h or 7d; or `earliest`.",
+        description="How far back it starts to read its stream: such as 90m, 12h or 7d, or"
+        " `earliest`.",
     ),
 ]
 
 
 class ReplacementView(BaseModel):
-    """A pipeline that is being built, and its progress."""
+    """A replacement that is being built, and its progress."""
 
     document: dict[str, Any]
     state: dict[str, Any]
@@ -81,7 +82,7 @@ async def put_replacement(
 ) -> Response:
     """Build this document beside the running pipeline; a second PUT starts from scratch."""
     start = _start(begin)
-    # Clients PUT the answer of a GET.
+    # Clients send back the answer of a GET, with these members.
     for member in ("state", "generation"):
         given.pop(member, None)
 
@@ -98,11 +99,11 @@ async def put_replacement(
         }
         after = Replacement(pipeline, wanted.generation, wanted, tables)
         built = after.built(configuration.tables)
-        # Both pipelines take room on each machine for a while.
+        # For a while, both pipelines' tables take space on each machine.
         bytes_max = sum(table.bytes_max for table in built)
         plane.check_bounds(caller.tenant, {"table_bytes": bytes_max})
         for spec in [wanted.kept_spec, *(table.spec for table in built)]:
-            assert spec is not None, "it keeps something"
+            assert spec is not None, "a replacement keeps state"
             await plane.store.make_own(spec)
         return after
 
@@ -132,7 +133,7 @@ async def show_replacement(pipeline: PathName, caller: Reader, plane: Plane) -> 
     _PATH, status_code=204, response_class=Response, openapi_extra=also("unknown_pipeline")
 )
 async def give_up_replacement(pipeline: PathName, caller: Admin, plane: Plane, when: When) -> None:
-    """Stop building it, and delete its parts. The running pipeline goes on."""
+    """Stop building the replacement and delete its parts. The running pipeline continues."""
     item, _ = _built(pipeline, caller, plane.configuration)
 
     async def edit(_: Replacement | None) -> Replacement:
@@ -148,7 +149,7 @@ def _start(begin: str) -> Start:
     if begin == "earliest":
         return "earliest"
     if (span := _SPAN.fullmatch(begin)) is None:
-        raise Problem("bad_query", f"from: {begin[:100]!r} is none of 90m, 12h, 7d or earliest.")
+        raise Problem("bad_query", f"from: {begin[:100]!r} must be like 90m, 12h, 7d or earliest.")
     return max(0, now_ms() - duration_ms(f"{span[1]} {_UNITS[span[2]]}"))
 
 
@@ -161,7 +162,7 @@ def _wanted(
     source = {**document["from"], "start": start} if "from" in document else None
     wanted = strictly(Pipeline.of(document | {"generation": newest + 1, "from": source}), None)
     if not wanted.kept_shape:
-        wrong = "it has neither a window nor dedupe, and so needs nothing built: put it as it is"
+        wrong = "it has neither a window nor dedupe, so no replacement: PUT the pipeline itself"
         raise ConfigError("steps", wrong)
     return wanted
 
@@ -170,7 +171,7 @@ def _built(name: str, caller: Caller, configuration: Configuration) -> tuple[Rep
     known_pipeline(name, caller, configuration)
     document = configuration.replacement_of(name)
     if document is None:
-        detail = f"Nothing is being built to take the place of {name!r}."
+        detail = f"No replacement of {name!r} is being built."
         raise Problem("unknown_pipeline", detail)
     return configuration.replacements[name], document
 

@@ -1,8 +1,8 @@
 """Puts a rebuilt pipeline in the place of its original once it has caught up (ADR 0081).
 
-Caught up are its builder, and this machine's copies of its tables, which are read from then on. The
-document and the tables that it has written change in one transaction: nobody reads a table of one
-and the rows of another. Any gateway may do it; the others then find it done.
+Both its job and this machine's copies of its tables must have caught up, as readers use the copies
+from then on. The document and its tables change in one transaction, so nobody sees a new table with
+old rows. Any gateway may do it; the others then find it done.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from shared.config.table import Table
 log = structlog.get_logger()
 
 _LOOK_S = 0.5
-# Another gateway is done within this; a Kafka that is away does not answer sooner.
+# Another gateway finishes within this time; a Kafka that is down does not recover sooner.
 _AGAIN_S = 5.0
 
 
@@ -38,7 +38,7 @@ class Switching:
         self._has_copy = has_copy
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Switch pipelines as they get ready, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             try:
@@ -68,7 +68,7 @@ class Switching:
 
 
 async def _switched(configuration: Configuration, *, document: Pipeline) -> Changes:
-    """Return the changes to store; none if it was done, given up, or has become another."""
+    """Return the changes to store; none if the replacement is done, given up or another one."""
     if configuration.replacement_of(document.name) != document:
         return []
     known = configuration.replacements[document.name]

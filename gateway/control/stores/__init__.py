@@ -1,1 +1,1 @@
-"""Keeps what gateways share: the configuration, receipts, replays; and sends dead letters again."""
+"""Reads and writes the gateways' shared state in Kafka: settings, receipts, replays, letters."""

@@ -1,4 +1,4 @@
-"""Stores changes of the configuration, one after the other over all gateways (ADR 0037)."""
+"""Stores changes of the configuration, one at a time over all gateways (ADR 0037)."""
 
 import asyncio
 import random
@@ -37,21 +37,22 @@ from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
 from shared.runtime.kafka.topic_feed import TopicFeed
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 
-# Takes the newest configuration; returns the value to store under the key, None to remove it.
+# Takes the newest configuration; returns the value to store under the key, or None to remove it.
 Judge = Callable[[Configuration], Awaitable[bytes | None]]
 JudgeAll = Callable[[Configuration], Awaitable[Changes]]
-# The same, with the author of the change.
+# The same, with the records of the changes.
 Record = Callable[[Configuration], Awaitable[RecordedChanges]]
 
 _TIERS = [tier.name for tier in RetrySchedule().tiers]
 _WRITER = "hifi-config"
-# Kafka answers an administrator within a second; after this somebody should look at it.
+# Kafka answers administrative requests within a second; after this time something is wrong.
 _DEADLINE_S = 10.0
-# A change takes some 0.1 s; one that was outrun waits up to this long, and longer each time.
+# A change takes some 0.1 s. If another gateway's change comes first, it waits up to this long, and
+# longer each time.
 _PAUSE_S = 0.2
-# Clients commonly wait longer; more than a hundred changes of others fit into it.
+# Clients commonly wait longer than this, and it is enough for over a hundred other changes.
 _TURN_S_MAX = 25.0
-# Kafka says within milliseconds how far its log goes; the known state is better than no answer.
+# Kafka returns the end of its log within milliseconds; after this time, the known state must do.
 _CATCH_UP_S = 1.0
 
 
@@ -61,39 +62,39 @@ class ControlStore(Protocol):
     async def change(self, key: bytes, judge: Judge, *, by: Author, did: str = "") -> None:
         """Store what `judge` makes of the newest configuration, with no other change in between.
 
-        Its author and deed are stored with it (ADR 0102); `did` names the deed better than we can
-        find out. Problem when it is not stored. Returns when our own configuration has it.
+        The record of the change is stored with it (ADR 0102); `did` overrides the word for it.
+        Raise Problem if it is not stored. Return once this gateway's configuration has it.
         """
 
     async def change_all(self, judge_all: JudgeAll, *, by: Author, did: str = "") -> None:
-        """Do the same with several objects, all or none; with none, if nothing is to be done."""
+        """Do the same with several objects in one step; `judge_all` may return no changes."""
 
     async def tell(self, deed: Deed, *, by: Author) -> None:
-        """Store that something is about to be done that changes no object."""
+        """Store the record of something that is about to be done and changes no object."""
 
     async def catch_up(self) -> None:
-        """Learn all changes that any gateway has acknowledged, unless Kafka is away."""
+        """Read all changes that any gateway has acknowledged, unless Kafka is down."""
 
     async def make_topic(self, stream: Stream) -> None:
-        """Make the stream's topic, or let it grow; Problem when it is not there afterwards."""
+        """Make the stream's topic, or add partitions; raise Problem if that fails."""
 
     async def make_own(self, spec: TopicSpec) -> None:
-        """Make the topic of a table or a pipeline; Problem when it is not there afterwards."""
+        """Make the topic of a table or a pipeline; raise Problem if that fails."""
 
     async def drop_own(self, topic: str) -> None:
-        """Have Kafka delete such a topic, if it is there."""
+        """Have Kafka delete such a topic, if it exists."""
 
     async def is_empty(self, stream: str) -> bool:
-        """Say whether the stream holds no event, as of now."""
+        """Return whether the stream has no events now."""
 
     async def begins_ms(self, stream: str) -> list[int]:
-        """Return when the oldest event came, for each Kafka partition that has lost some."""
+        """Return when the oldest event was stored in each partition where Kafka deleted events."""
 
     async def held_ms(self, stream: str) -> int | None:
-        """How long events of a stream may be read after its removal, None if they never expire."""
+        """Return how long events can be read after the stream's removal; None if forever."""
 
     async def pipeline_states(self) -> PipelineStates:
-        """The newest verdicts on pipelines, by name."""
+        """Return the newest state of each pipeline, by name."""
 
 
 class KafkaControlStore:
@@ -103,10 +104,10 @@ class KafkaControlStore:
         self._bootstrap_servers = bootstrap_servers
         self._copies = copies
         self._feed = feed
-        # One change at a time; a tenant with many changes lets others in between.
+        # One change at a time; a tenant with many changes takes turns with others.
         self._turns = search_turns(1, wait_s=_TURN_S_MAX)
         self._writer = KeptWriter(lambda: only_writer(bootstrap_servers, _WRITER))
-        # Followed from the first request on: without pipelines it costs nothing.
+        # Opened at the first request, so it costs nothing without pipelines.
         self._states: TopicFeed[PipelineStates] | None = None
         self._states_turn = asyncio.Lock()
 
@@ -138,14 +139,14 @@ class KafkaControlStore:
         async with self._turns.of(tenant), _in_time():
             pause_s_max = _PAUSE_S
             while not await self._changed(record):
-                # Two writers of equal speed would collide again; a random pause separates them.
+                # Two writers with equal pauses would collide again; random ones do not.
                 await asyncio.sleep(random.uniform(0, pause_s_max))  # noqa: S311 - no secret
                 pause_s_max *= 2
 
     async def _changed(self, record: Record) -> bool:
-        """Try to change it; False if another gateway came in between, and nothing was stored."""
+        """Try to store a change; return False if another gateway's change came in between."""
         kept = self._writer.kept
-        # A change that is refused here disturbs nobody.
+        # Check it first: a refused change must not interrupt other gateways' writers.
         configuration = await self._feed.newest()
         wanted = await record(configuration)
         if not wanted.changes:
@@ -153,8 +154,8 @@ class KafkaControlStore:
         written: tuple[Configuration, Changes] | None = None
         try:
             async with self._writer.use() as write:
-                # Others can write nothing more before we do: this reads all their changes. If one
-                # has overtaken a writer that was open before, nothing will be stored.
+                # From here on others cannot write before we do, so this reads all their changes.
+                # If one has overtaken a writer that was kept open, nothing will be stored.
                 newest = configuration if write is kept else await self._feed.newest()
                 if newest is not configuration:
                     wanted = await record(newest)
@@ -166,11 +167,12 @@ class KafkaControlStore:
                 rows: list[Row] = [(CHANGES, *each, ()) for each in wanted.records]
                 rows += [(CONFIG, *each, ()) for each in changes]
                 stored = (await write(rows))[-1]
-                # Not the end that Kafka names: a transaction shows a moment after its commit. If
-                # this is cancelled, the next change begins a writer, which waits for that moment.
+                # Do not use the end that Kafka reports: a transaction is visible only a moment
+                # after its commit. If this is cancelled, the next change starts a writer, which
+                # waits for that moment.
                 await self._feed.at({KafkaPartition(CONFIG, stored.partition): stored.offset + 1})
         except OvertakenError:
-            # One that was kept open may have been overtaken long ago.
+            # A writer that was kept open may have been overtaken long ago.
             return kept is not None and await self._changed(record)
         except KafkaUnavailableError:
             if written is None or (was_stored := await self._was_stored(*written)) is None:
@@ -179,9 +181,9 @@ class KafkaControlStore:
         return True
 
     async def _was_stored(self, before: Configuration, changes: Changes) -> bool | None:
-        """Say whether Kafka stored a write without an answer; None if others wrote since."""
+        """Return whether Kafka stored an unanswered write; None if others wrote since."""
         async with self._writer.use():
-            # We are the only writer now: if it is not stored yet, it never will be.
+            # We are the only writer now: a write that is not stored yet never will be.
             newest = await self._feed.newest()
         after = reduce(lambda known, each: known.apply(*each), changes, before)
         return newest == after if newest in (before, after) else None
@@ -202,7 +204,7 @@ class KafkaControlStore:
                 raise Problem("too_few_brokers", str(error)) from error
             state = (await admin.states([name])).get(name)
             if state is None:
-                detail = f"Kafka is still making the topic {name}: send this again in a moment."
+                detail = f"Kafka is still creating the topic {name}: send this again in a moment."
                 raise Problem("kafka_unavailable", detail)
             _check_not_fewer(stream, state.partition_count)
             if state.partition_count < stream.partition_count:
@@ -228,11 +230,11 @@ class KafkaControlStore:
         topic = stream_topic(stream)
         async with _in_time(), open_reader(self._bootstrap_servers) as reader:
             spans, oldest_ms = await reader.spans([topic]), await reader.oldest_ms([topic])
-        # An empty Kafka partition has lost all its events, at an unknown time.
+        # All events of an empty Kafka partition were deleted, at an unknown time.
         return [oldest_ms.get(where, now_ms()) for where, (first, _) in spans.items() if first]
 
     async def held_ms(self, stream: str) -> int | None:
-        # The real topics, not the planned ones: longer retention is nobody's fault.
+        # Ask for the topics' real settings: an operator may have set a longer retention.
         names = [stream_topic(stream), DEAD, RECEIPTS, ACKED, *retry_topics(_TIERS)]
         async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
             states = await admin.states(names)
@@ -252,7 +254,7 @@ class KafkaControlStore:
 
 
 class RehearsalStore:
-    """Judges the present configuration as another store does, and changes nothing."""
+    """Checks changes against the current configuration as another store does, and stores none."""
 
     def __init__(self, store: ControlStore, configuration: Callable[[], Configuration]) -> None:
         self._configuration = configuration
@@ -288,14 +290,14 @@ def _check_not_fewer(stream: Stream, partition_count: int) -> None:
     if partition_count > stream.partition_count:
         raise Problem(
             "bad_object",
-            f"The stream's topic has {partition_count} partitions and Kafka cannot take any away.",
+            f"The stream's topic has {partition_count} partitions, and Kafka cannot remove any.",
             pointer="/partition_count",
         )
 
 
 @asynccontextmanager
 async def _in_time() -> AsyncIterator[None]:
-    """Run until the deadline; Problem if Kafka has not answered by then."""
+    """Run the block; raise Problem if Kafka has not answered by the deadline."""
     try:
         async with asyncio.timeout(_DEADLINE_S):
             yield
@@ -303,6 +305,6 @@ async def _in_time() -> AsyncIterator[None]:
         raise Problem(
             "kafka_unavailable",
             f"It is not known whether the change was stored: {str(error) or 'Kafka is too slow'}"
-            " Read the object, and write it again.",
+            " Read the object, and repeat the change if it is missing.",
             headers=((b"retry-after", b"2"),),
         ) from error

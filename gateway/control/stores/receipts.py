@@ -1,4 +1,4 @@
-"""Finds receipts and events, and gives each search its turn."""
+"""Finds requests, receipts and events in Kafka or in an observer's index."""
 
 import asyncio
 from collections.abc import Collection
@@ -22,15 +22,15 @@ from shared.runtime.kafka.lookup.event_search import (
 from shared.runtime.kafka.lookup.made_events import MadeEvents, find_made
 from shared.runtime.kafka.lookup.restores import find_restores
 
-# An index answers in milliseconds; without it the log is read, which takes seconds.
+# An index answers in milliseconds; reading the log instead takes seconds.
 _PLACES_WITHIN_S = 1.0
 
 
 class ReceiptStore(Protocol):
-    """The ledger, and all receipts and records of events."""
+    """The source of the ledger's rows, receipts and records of events."""
 
     async def request(self, request_id: str, *, since_ms: int, wait_s: float) -> AckedRequest:
-        """Return the ledger's rows of a request; wait for them a little."""
+        """Return the ledger's rows of a request; wait for them for `wait_s`."""
 
     async def trail(
         self,
@@ -52,10 +52,10 @@ class ReceiptStore(Protocol):
         count_max: int,
         search_s: float = SEARCH_S_MAX,
     ) -> MadeEvents:
-        """Return what a pipeline has made of events, in a stream that it writes to."""
+        """Return the events that a pipeline made of these in a stream that it writes."""
 
     async def restores(self, *, search_s: float = SEARCH_S_MAX) -> Restores | None:
-        """Return the reports of restores; None if there was no time to read them."""
+        """Return the reports of restores; None if they could not be read in time."""
 
 
 class KafkaReceipts:
@@ -69,7 +69,7 @@ class KafkaReceipts:
 
 
 class EventPlaces:
-    """Asks an observer's index where events lie, if an observer is set."""
+    """Asks an observer's index for events' places, if an observer is set."""
 
     def __init__(self, observe: str) -> None:
         self._at = urlsplit(observe)
@@ -79,7 +79,7 @@ class EventPlaces:
         return bool(self._at.hostname)
 
     async def of(self, topic: str, *, event_id: str | None, key: str | None) -> Places | None:
-        """Return places by id, or else by ordering key; None if there is no answer."""
+        """Return places by id, or else by ordering key; None if the observer does not answer."""
         name = {"key": key or ""} if event_id is None else {"id": event_id}
         return await asyncio.to_thread(self._ask, {"topic": topic, **name})
 

@@ -1,8 +1,8 @@
 """Reads dead letters from Kafka, counts them, and sends them again.
 
-A chunk of a re-drive is one transaction: the waiting records, their receipts and their marks.
-A new re-drive of a stream ends an earlier one that still runs, so that two can never send the same
-dead letter.
+A re-drive sends chunks of letters. Each chunk's waiting records, receipts and marks are one
+transaction. A new re-drive of a stream ends an earlier one that still runs, so two re-drives never
+send the same dead letter.
 """
 
 import asyncio
@@ -37,25 +37,25 @@ from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
 
 _PAGE_LETTERS_MAX = 500
-# Kafka lets us read some 50,000 records in a second (measured with 300 bytes each).
+# Kafka delivers some 50,000 records in a second (measured with 300 bytes each).
 SCAN_MAX = 50_000
-# Bytes of a page's events together, if it has more than one. A page is decoded and written again,
-# and few pages have a turn at once: this bounds the gateway's memory for them.
+# Bytes of all events on a page with more than one. A page is decoded and written again, and few
+# pages have a turn at once, so this bounds the gateway's memory for them.
 PAGE_BYTES_MAX = 4_000_000
-# A person waits this long for a page; it then names the next place, and counts are incomplete.
+# People wait at most this long for a page; then it ends early, and its counts are incomplete.
 _SURVEY_S_MAX = 8.0
 # A re-drive answers before the 30 s after which clients commonly give up.
 REDRIVE_S_MAX = 20.0
-# Bits in a piece of marks (4 KiB), so that few marks lie far from others.
+# Bits in a piece of marks (4 KiB): small enough that a lone mark takes little memory.
 _PIECE_BITS = 32_768
 _AGE = attrgetter("age")
-# Letters of one transaction: enough that its cost of some 20 ms (measured) is shared by many.
+# Letters in one transaction, so that many share its cost of some 20 ms (measured).
 _CHUNK = 100
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Some dead letters, and where to read on; None at the end."""
+    """Some dead letters, and the place to continue from; None at the end."""
 
     letters: tuple[Letter, ...]
     next: Place | None
@@ -67,17 +67,17 @@ class Redriven:
 
     # Letters sent again; in a dry run, those that would be.
     count: int = 0
-    # Letters left alone, as an earlier re-drive has sent them again.
+    # Letters that an earlier re-drive has sent again.
     already: int = 0
     # Letters that could not be opened.
     malformed: int = 0
-    # Where to go on if there may be more.
+    # The place to continue from if there may be more.
     next: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The result that a re-drive would have, the newest letters, and those already sent again."""
+    """A re-drive's expected result, the newest letters, and which of them were sent again."""
 
     counts: Redriven
     newest: tuple[Letter, ...]
@@ -87,7 +87,7 @@ class Survey:
 
 
 class DeadLetters:
-    """The dead letters there are at one moment. Made by `open_dead_letters`."""
+    """The dead letters at one moment. Made by `open_dead_letters`."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class DeadLetters:
         keeps_values: bool = False,
         until_s: float = math.inf,
     ) -> AsyncIterator[DeadLetterPage]:
-        """Yield all wanted letters, page by page, without those that die meanwhile."""
+        """Yield all wanted letters, page by page, without those that are added meanwhile."""
         after: Place | None = None
         while True:
             page = await self.page(
@@ -131,7 +131,7 @@ class DeadLetters:
         keeps_values: bool = False,
         until_s: float = math.inf,
     ) -> DeadLetterPage:
-        """Return at most `count_max` wanted of at most `SCAN_MAX` read, within bytes and time."""
+        """Return at most `count_max` wanted letters; read at most `SCAN_MAX`, until `until_s`."""
         letters: list[Letter] = []
         looked = kept_bytes = 0
         for partition, span in await self._ranges(wanted, after):
@@ -157,7 +157,7 @@ class DeadLetters:
         return DeadLetterPage(tuple(letters), None)
 
     async def catch_up(self, marks: "RedrivenMarks", *, until_s: float) -> None:
-        """Learn all re-drives until now; KafkaUnavailableError if that takes too long."""
+        """Read all marks so far; raise KafkaUnavailableError if that takes too long."""
         starts = {partition.partition: start for partition, (start, _) in self._spans.items()}
         await marks.read(self._reader, starts, until_s=until_s)
 
@@ -184,10 +184,10 @@ class DeadLetters:
 
 
 class RedrivenMarks:
-    """Marks the dead letters that were sent again, as far as it has read: a bit for each letter.
+    """The marks that were read of dead letters that were sent again: a bit for each letter.
 
-    It is kept from request to request, so that a process reads each mark only once. A hundred
-    million letters are 12 MB, and marks of letters that Kafka has deleted are forgotten.
+    They are kept between requests, so a process reads each mark only once. A hundred million
+    letters take 12 MB. Marks of letters that Kafka has deleted are dropped.
     """
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ class RedrivenMarks:
     async def read(
         self, reader: KafkaReader, letters_from: Mapping[int, int], *, until_s: float
     ) -> None:
-        """Read on to the present end; after a timeout, the next call continues from there."""
+        """Read marks up to the current end; after a timeout, the next call continues there."""
         async with self._turn:
             spans = await reader.spans([REDRIVEN])
             if any(end < self._read_to.get(partition, 0) for partition, (_, end) in spans.items()):
@@ -231,7 +231,7 @@ class RedrivenMarks:
                     self._read_to[KafkaPartition(topic, partition)] = offset + 1
                 if time.monotonic() > until_s:
                     raise KafkaUnavailableError(
-                        "Hifi still reads earlier re-drives. Ask again: it goes on from here."
+                        "Hifi still reads earlier re-drives. Ask again: it continues from here."
                     )
             self._read_to |= {partition: end for partition, (_, end) in spans.items()}
             for at in list(self._pieces):
@@ -244,12 +244,12 @@ class RedrivenMarks:
 async def open_dead_letters(
     bootstrap_servers: str, blocks: LetterBlocks | None = None
 ) -> AsyncIterator[DeadLetters]:
-    """Open the dead letters as of now; `blocks` are the known ranges where they lie."""
+    """Open the current dead letters; `blocks` are known ranges of each stream's letters."""
     async with topic_admin(bootstrap_servers) as admin:
         if missing := {DEAD, REDRIVEN} - await admin.names():
             raise KafkaUnavailableError(
                 f"The Kafka at {bootstrap_servers} has no topic {', '.join(sorted(missing))}:"
-                " is it a Kafka of Hifi? `hifi doctor` lists all that there must be."
+                " is it a Kafka of Hifi? `hifi doctor` lists what is missing."
             )
     async with open_reader(bootstrap_servers, fetch_max_bytes=OUTCOME_BYTES_MAX * 8) as reader:
         spans, blocks = await reader.spans([DEAD]), blocks or LetterBlocks()
@@ -258,7 +258,7 @@ async def open_dead_letters(
 
 
 class DeadLetterStore(Protocol):
-    """Where dead letters rest; KafkaDeadLetters in a running gateway."""
+    """The store of dead letters; KafkaDeadLetters in a running gateway."""
 
     async def page(
         self,
@@ -317,9 +317,9 @@ class KafkaDeadLetters:
         newest_max: int = 0,
         before: Age | None = None,
     ) -> Survey:
-        """Count what a re-drive would send, and keep the newest letters; this changes nothing.
+        """Count the letters that a re-drive would send, and return the newest; change nothing.
 
-        All are counted, but with `before` only letters older than it are kept.
+        `before` limits the returned letters to older ones, but not the counts.
         """
         until_s = time.monotonic() + _SURVEY_S_MAX
         counts, newest, streams = Redriven(), list[Letter](), Counter[str]()
@@ -351,10 +351,10 @@ class KafkaDeadLetters:
         rate_per_s: float,
         count_max: int | None = None,
     ) -> Redriven:
-        """Send letters of one stream again, each at most once ever; safe to stop at any moment."""
+        """Send letters of one stream again, none of them twice; safe to stop at any moment."""
         assert wanted.stream is not None, "a re-drive needs a stream"
-        # From its start on, an earlier re-drive of this stream can write no more: all its marks
-        # are already there.
+        # Once this writer has started, an earlier re-drive of this stream cannot write any more,
+        # so all its marks are stored.
         async with (
             only_writer(
                 self._bootstrap_servers,
@@ -368,12 +368,12 @@ class KafkaDeadLetters:
             await letters.catch_up(self._marks, until_s=until_s)
             done = Redriven()
             begun_s = time.monotonic()
-            # A chunk is written at once, so a low rate needs a small one.
+            # A chunk is written at once, so a low rate needs small chunks.
             chunk_max = max(1, min(_CHUNK, int(rate_per_s)))
             async for page in letters.pages(
                 wanted, count_max=chunk_max, keeps_values=True, until_s=until_s
             ):
-                # A resend may have taken one of these letters meanwhile.
+                # A resend may have sent one of these letters in the meantime.
                 await letters.catch_up(self._marks, until_s=until_s + _SURVEY_S_MAX)
                 chunk: list[Letter] = []
                 for letter in page.letters:

@@ -1,4 +1,4 @@
-"""Keeps the orders of replays, for all gateways, and works out which events each would send."""
+"""Stores replay requests for all gateways, and finds the events that each would send."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.setup_error import KafkaUnavailableError, SetupError
 
 _WRITER = "hifi-replays"
-# If gateways write at the same moment, all but one begin again.
+# If gateways write at the same moment, all but one have to try again.
 _TRIES, _PAUSE_S = 5, 0.1
 
-# Takes all replays, returns the order to store or None; raises Problem to refuse.
+# Takes all replays; returns the order to store, or None; raises Problem to refuse it.
 Judge = Callable[[Replays], ReplayOrder | None]
 
 
 class ReplayStore:
-    """The topic of replays, followed from the first request for it on."""
+    """The topic of replays; the gateway follows it after the first request about replays."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -34,11 +34,11 @@ class ReplayStore:
             await self._feed.stop()
 
     async def newest(self) -> Replays:
-        """Return all present replays."""
+        """Return all current replays."""
         return await (await self._following()).newest()
 
     async def change(self, judge: Judge) -> None:
-        """Store the order that `judge` makes of the newest replays, as one step."""
+        """Store the order that `judge` makes of the newest replays, in one step."""
         feed = await self._following()
         for _ in range(_TRIES):
             try:
@@ -52,10 +52,10 @@ class ReplayStore:
             if order is not None:
                 await feed.at({KafkaPartition(REPLAYS, stored.partition): stored.offset + 1})
             return
-        raise KafkaUnavailableError("Other gateways change replays all the time: ask again.")
+        raise KafkaUnavailableError("Other gateways kept changing replays: ask again.")
 
     async def spans(self, stream: str, from_ms: int | None, to_ms: int | None) -> Spans:
-        """Return what was stored between two times; Problem if Kafka has deleted some of it."""
+        """Return the events' span between two times; raise Problem if Kafka deleted part of it."""
         topic = stream_topic(stream)
         async with open_reader(self._bootstrap_servers) as reader:
             spans = await reader.spans([topic])
@@ -72,7 +72,7 @@ class ReplayStore:
             raise Problem(
                 "events_gone",
                 f"Kafka has deleted the oldest events of {stream}: begin with {begins_at}."
-                " Events in an archive are sent by `hifi replay`, or put back by `hifi restore`.",
+                " `hifi replay` sends events from an archive, and `hifi restore` puts them back.",
                 members={"begins_at": begins_at},
             )
         return {where.partition: (since[where], max(since[where], until[where])) for where in spans}
@@ -90,5 +90,5 @@ class ReplayStore:
 
 
 async def _offsets_at(reader: KafkaReader, ends: Position, at_ms: int) -> Position:
-    """Return the first offsets not stored before that time."""
+    """Return the first offsets that were stored at that time or later."""
     return {**ends, **await reader.offsets_at(dict.fromkeys(ends, at_ms))}

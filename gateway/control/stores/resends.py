@@ -1,4 +1,4 @@
-"""Writes one event once more for destinations of its stream."""
+"""Writes the records that send one event again to destinations of its stream."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class Resend:
 
     resend_id: str
     event: Envelope
-    # Destinations that have taken it.
+    # Destinations that it was delivered to.
     taken: tuple[str, ...] = ()
-    # Places of its dead letters, by the destination that each was given up for.
+    # Destinations that it was given up for, each with its dead letter's place.
     dead: tuple[tuple[str, Place], ...] = ()
-    # The restore that has put it back, if one has.
+    # The restore that has put it back, if any.
     restore_id: str = ""
 
 
@@ -40,16 +40,16 @@ class Resends:
         self._schedule = schedule
 
     async def send(self, wanted: Resend) -> list[str]:
-        """Send it, and return its destinations; Problem if another of the stream has begun.
+        """Send the event; return its destinations. Raise Problem if another resend overtook this.
 
-        One transaction for each destination, so that no more than one copy of the event is in
-        memory. The name of the transactions is the stream's own, and not that of its re-drives,
-        which go on. A later resend sees the marks of all earlier ones.
+        Each destination has its own transaction, so that memory holds only one copy of the event.
+        The transactions' name differs from that of the stream's re-drives, so those continue. A
+        later resend sees the marks of all earlier ones.
         """
         try:
             return await self._send(wanted)
         except OvertakenError as error:
-            detail = "Another event of this stream is being sent again: ask again."
+            detail = "Another event of this stream is being resent: ask again."
             soon = ((b"retry-after", b"1"),)
             raise Problem("redrive_overtaken", detail, headers=soon) from error
 
@@ -67,7 +67,7 @@ class Resends:
         return sent
 
     async def _records(self, wanted: Resend) -> AsyncIterator[tuple[str, list[RecordOut]]]:
-        """Yield the records for each destination, once the one before has all of its own."""
+        """Yield the records for each destination, after the previous ones have been written."""
         for destination_id in wanted.taken:
             yield (
                 destination_id,
@@ -86,7 +86,7 @@ class Resends:
     async def _out_of_dead_letters(
         self, wanted: Resend, destination_id: str, place: Place
     ) -> list[RecordOut]:
-        """Return rows as a re-drive of that letter does; none if it was sent again, or is gone."""
+        """Return the records that re-drive the letter; none if it was sent again or is gone."""
         asked = DeadLetterFilter(
             stream=wanted.event.stream,
             destination=destination_id,

@@ -1,1 +1,1 @@
-"""The ids of many events at once: their roots, and a comparison of the ledger's with the log's."""
+"""Works on the ids of many events at once: roots, and the comparison of ledger and log."""

@@ -1,6 +1,7 @@
-"""Sorts and hashes many ids quickly, as Arrow columns rather than one by one.
+"""Sorts and hashes many ids quickly, as Arrow columns instead of one by one.
 
-The root is that of `shared/proof/merkle.py`, in a quarter of its processor time (docs/tuning.md).
+The root equals that of `shared/proof/merkle.py`, in a quarter of the processor time
+(docs/tuning.md).
 """
 
 import sys
@@ -12,15 +13,15 @@ import pyarrow.compute as pc
 
 from shared.proof.merkle import BLOCK_IDS, merkle_root, root_of
 
-# As many bytes of an id as one number holds: sorting numbers is quick.
+# The bytes of an id that fit into one number: numbers sort quickly.
 _KEY_BYTES = 8
-# Ids to lay into blocks at a time: 2 MB of the usual ones.
+# Ids to join into blocks at a time: 2 MB of typical ids.
 _STRETCH = 1_000 * BLOCK_IDS
 
 
 def root_of_lines(blocks: Sequence[bytes], more: Sequence[str] = ()) -> tuple[bytes, int]:
-    """The root over ids, in blocks of one id a line and some more; and how many are distinct."""
-    # Ids that need escaping are rare, and left to code that can do it.
+    """Return the root over the ids in `blocks` (one in each line) and `more`; and their number."""
+    # Ids that need escaping are rare; slower code handles them.
     if any("\n" in text or "\\" in text for text in more) or any(b"\\" in text for text in blocks):
         ids = {
             line.decode(errors="surrogatepass") for block in blocks for line in block.split(b"\n")
@@ -45,7 +46,7 @@ def _root(ids: Any) -> tuple[bytes, int]:
 
 
 def _keys(ids: Any) -> Any:
-    """Numbers of the ids' order, from each id's first bytes after the prefix that all share."""
+    """Return numbers that sort as the ids do, from the first bytes after their common prefix."""
     ends = pc.min_max(ids)
     lowest, highest = ends["min"].as_py(), ends["max"].as_py()
     same = 0
@@ -53,7 +54,7 @@ def _keys(ids: Any) -> Any:
         same += 1
     part = pc.binary_slice(ids, same, same + _KEY_BYTES)
     if pc.min(pc.binary_length(part)).as_py() < _KEY_BYTES:
-        # Two that differ only in such an end are compared by the ids themselves.
+        # Ids that differ only in this padding are then compared as a whole.
         part = pc.ascii_rpad(part.view(pa.large_string()), _KEY_BYTES, "\0")
     if sys.byteorder == "little":
         part = pc.binary_reverse(part.view(pa.large_binary()))

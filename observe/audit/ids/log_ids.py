@@ -1,7 +1,7 @@
 """Compares the ids in the ledger with those at the same offsets of the log, as Arrow columns.
 
-Nothing else finds a gateway that acknowledges one event at the offset of another: its offsets are
-claimed, delivered and balanced all the same.
+Nothing else would find a gateway that acknowledges one event at the offset of another: such offsets
+are claimed, delivered and balanced like all others.
 """
 
 from array import array
@@ -15,24 +15,24 @@ import pyarrow.compute
 
 from shared.event.record import KafkaPartition
 
-# Its stubs know fewer kinds of arrays than there are.
+# Its type stubs do not cover all kinds of arrays.
 pc: Any = pyarrow.compute
 
 
 class LogIds:
-    """The ids of some stretches of the log, by Kafka partition; they come in order."""
+    """The ids of some stretches of the log, by Kafka partition, in order."""
 
     def __init__(self) -> None:
         self._parts: dict[KafkaPartition, list[tuple[Any, Any]]] = defaultdict(list)
 
     def take(self, where: KafkaPartition, offsets: Sequence[int], ids: Sequence[bytes]) -> None:
-        """The next records of a Kafka partition."""
+        """Add the next records of a Kafka partition."""
         if offsets:
             columns = pa.array(offsets, pa.int64()), pa.array(ids, pa.binary())
             self._parts[where].append(columns)
 
     def of(self, where: KafkaPartition, first: int, end: int) -> tuple[Any, Any]:
-        """Offsets and ids of the records in [first, end)."""
+        """Return offsets and ids of the records in [first, end)."""
         parts = self._parts.get(where, [])
         if len(parts) > 1:
             parts[:] = [tuple(map(pa.concat_arrays, zip(*parts, strict=True)))]
@@ -46,20 +46,20 @@ class LogIds:
 
 
 class RowIds:
-    """Ids that the ledger has of one Kafka partition, at their offsets; the newest come last."""
+    """The ledger's ids of one Kafka partition, with their offsets; the newest come last."""
 
     def __init__(self) -> None:
         self._offsets = array("q")
         self._lines: list[bytes] = []
 
     def add(self, spans: Iterable[tuple[int, int]], lines: bytes) -> None:
-        """Add one id a line for each offset of the spans."""
+        """Add ids, one in each line, for all offsets of the spans."""
         for first, end in spans:
             self._offsets.extend(range(first, end))
         self._lines.append(lines)
 
     def beside(self, log: LogIds, where: KafkaPartition) -> tuple[int, dict[int, str]]:
-        """The number of offsets that the log has, and the ids that differ there, by offset."""
+        """Return how many of the offsets the log has, and the ids that differ there, by offset."""
         offsets: Any = pa.array(self._offsets, pa.int64())
         text: Any = pa.array([b"\n".join(self._lines)], pa.large_binary())
         ids = pc.list_flatten(pc.split_pattern(text, "\n"))
@@ -74,7 +74,7 @@ class RowIds:
     def _last(
         offsets: Any, ids: Any, odd: Any, there: Any, theirs: Any
     ) -> Iterator[tuple[int, str]]:
-        """The wrong ids; of an offset that was claimed twice only the newest claim must be true."""
+        """Yield the wrong ids; if an offset was claimed twice, only the newest claim counts."""
         if not len(odd):
             return
         are_odd = pc.is_in(offsets, value_set=odd)

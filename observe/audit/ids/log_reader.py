@@ -1,6 +1,6 @@
-"""Reads the ids at some offsets of the log, straight from the brokers.
+"""Reads the ids at some offsets of the log, directly from the brokers.
 
-Spark's reader makes rows of whole records, at 15 µs of a core each; here a record costs 2 µs.
+A record takes 2 µs of a core here; Spark's reader makes rows of whole records, and takes 15 µs.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
 from shared.runtime.setup_error import KafkaUnavailableError
 
-# A gap of up to this many records is read over rather than jumped.
+# Gaps of up to this many records are read, as that costs less than a jump.
 _GAP_MAX = 2_000
 _WAIT_MS = 500
-# The pause while a leader is sought, and how long a broker may leave a request unanswered.
+# The pause while looking for a leader, and the longest silence before the read fails.
 _AGAIN_S, _SILENCE_S_MAX = 0.2, 30.0
-# A topic that so many answers in a row do not name was deleted: one broker may be behind.
+# A topic missing from this many answers in a row was deleted; a single broker may be behind.
 _UNNAMED_MAX = 5
 
 
 def read_ids(bootstrap_servers: str, wanted: Mapping[KafkaPartition, Offsets]) -> LogIds:
     """Read the ids that the log still has; the result may have others as well."""
-    # Records have no cycles, and the search for them takes twice as long as reading.
+    # Records have no reference cycles, and looking for cycles takes twice as long as reading.
     with not_collecting():
         return asyncio.run(_read(bootstrap_servers, wanted))
 
@@ -42,7 +42,7 @@ async def _read(bootstrap_servers: str, wanted: Mapping[KafkaPartition, Offsets]
 
 
 async def ids_in(log: LogClient, wanted: Mapping[KafkaPartition, Offsets]) -> LogIds:
-    """As `read_ids`, with a client that is connected already."""
+    """Read the ids as `read_ids` does, with a connected client."""
     read = _LogReading(
         {where: left for where, offsets in wanted.items() if (left := _stretches(offsets))}
     )
@@ -57,13 +57,13 @@ def _stretches(wanted: Offsets) -> list[tuple[int, int]]:
 
 @dataclass(slots=True)
 class _LogReading:
-    """One reading under way."""
+    """One read in progress."""
 
-    # Offsets [first, end) that are still to be read, in order.
+    # The offsets [first, end) left to read, in order.
     left: dict[KafkaPartition, list[tuple[int, int]]]
     found: LogIds = field(default_factory=LogIds)
     error: Exception | None = None
-    # How many answers in a row have not named a topic.
+    # By topic: the number of answers in a row that did not name it.
     unnamed: Counter[str] = field(default_factory=Counter)
 
     async def run(self, log: LogClient) -> None:
@@ -75,21 +75,21 @@ class _LogReading:
             if await self._fetch(log):
                 heard_s = clock()
             elif clock() > heard_s + _SILENCE_S_MAX:
-                raise self.error or KafkaUnavailableError(f"Nothing came of {topics}.")
+                raise self.error or KafkaUnavailableError(f"No records came from {topics}.")
             else:
                 await asyncio.sleep(_AGAIN_S)
                 if await log.ask_leaders(topics):
                     self._pass_by_deleted(log)
 
     def _pass_by_deleted(self, log: LogClient) -> None:
-        """Skip deleted topics, so that a tenant's deletion during a read delays no other."""
+        """Skip deleted topics, so that a deletion during the read delays no other tenant."""
         for topic in {where.topic for where in self.left}:
             self.unnamed[topic] = 0 if log.partitions(topic) else self.unnamed[topic] + 1
         for where in [place for place in self.left if self.unnamed[place.topic] == _UNNAMED_MAX]:
             del self.left[where]
 
     async def _fetch(self, log: LogClient) -> bool:
-        """Ask each leader once; whether anything has come."""
+        """Ask each leader once; return whether the read has progressed."""
         nodes: dict[int, dict[KafkaPartition, int]] = {}
         for where, node in log.leaders(self.left).items():
             nodes.setdefault(node, {})[where] = self.left[where][0][0]
@@ -109,7 +109,7 @@ class _LogReading:
         if answer.is_gone:
             start = (await log.starts([where])).get(where)
             if start is not None:
-                # The log begins later now; or it was cut, and has none of them.
+                # The log begins later now; or it was truncated, and has none of these offsets.
                 self._go_on(where, start if start > at else end)
             return start is not None
         if answer.error is not None:

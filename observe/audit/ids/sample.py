@@ -1,4 +1,4 @@
-"""Chooses the events of a minute to compare between ledger and log: all of them, or a sample."""
+"""Chooses the events of a minute to compare between ledger and log: all, or a sample."""
 
 import math
 import random
@@ -6,17 +6,18 @@ from collections.abc import Mapping
 
 from shared.proof.intervals import Offsets
 
-# All of up to WHOLE_MAX events of a minute are compared; of more a hundredth, at least SAMPLE_MIN.
+# Up to WHOLE_MAX events of a minute, all are compared; above, one in SAMPLE_PART, at least
+# SAMPLE_MIN.
 WHOLE_MAX, SAMPLE_PART, SAMPLE_MIN = 200_000, 100, 10_000
 
 
 def sample(offsets: Mapping[int, Offsets], seed: str, *, blocks: int) -> dict[int, Offsets]:
-    """The offsets to compare, by Kafka partition: `blocks` blocks in each, placed by the seed."""
+    """Return the offsets to compare: `blocks` blocks by Kafka partition, placed by the seed."""
     total = sum(map(len, offsets.values()))
     if total <= WHOLE_MAX:
         return dict(offsets)
     wanted = max(SAMPLE_MIN, math.ceil(total / SAMPLE_PART))
-    dice = random.Random(seed)  # noqa: S311 - whoever repeats it gets the same
+    dice = random.Random(seed)  # noqa: S311 - the choice must be repeatable
     return {
         partition: _blocks(there, math.ceil(wanted * len(there) / total), blocks, dice)
         for partition, there in offsets.items()
@@ -24,7 +25,7 @@ def sample(offsets: Mapping[int, Offsets], seed: str, *, blocks: int) -> dict[in
 
 
 def _blocks(there: Offsets, wanted: int, blocks: int, dice: random.Random) -> Offsets:
-    """One block somewhere in each of as many equal parts."""
+    """Pick one block at a random place in each of `blocks` equal parts."""
     picked, count = Offsets(), len(there)
     for index in range(blocks):
         begin, end = count * index // blocks, count * (index + 1) // blocks
@@ -36,7 +37,7 @@ def _blocks(there: Offsets, wanted: int, blocks: int, dice: random.Random) -> Of
 
 
 def _ranked(there: Offsets, low: int, high: int) -> list[tuple[int, int]]:
-    """The offsets from the low-th to before the high-th."""
+    """Return the offsets with ranks in [low, high)."""
     spans, rank = [], 0
     for first, end in there:
         begin, stop = max(low - rank, 0), min(high - rank, end - first)

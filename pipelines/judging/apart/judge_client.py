@@ -1,6 +1,6 @@
 """Has documents judged and events tried in a separate process, which may end at any time.
 
-It starts when it is needed and ends when it is idle. Tenants take turns (ADR 0116).
+The process starts when it is needed and ends when it is idle. Tenants take turns (ADR 0116).
 """
 
 import asyncio
@@ -30,16 +30,16 @@ from shared.runtime.tenant_turns import TenantTurns
 
 log = structlog.get_logger()
 
-# The limits of judging a document: processor time, as a busy machine makes none a bad one, and
-# clock time, as a function may wait for somebody. The first of a JVM takes 10 s of it.
+# The limits of judging a document: processor time, as a busy machine is not the document's fault,
+# and clock time, as a function may wait. The first document of a JVM takes 10 s of clock time.
 _CPU_S, _JUDGE_S = 40.0, 150.0
 # A JVM starts within 10 s, unless the machine is busy.
 _START_S = 120.0
-# People who write a document try it again and again.
+# People who write a document try it repeatedly.
 _IDLE_S = 300.0
 _LOOK_S = 0.5
 _READ_BYTES = 1 << 20
-# A process that ends may have been ended by somebody else.
+# The document need not be at fault when a process ends.
 _TRIES = 2
 
 
@@ -69,7 +69,7 @@ class JudgeClient:
             process.end()
 
     async def judge(self, pipeline: Pipeline, functions: Collection[str]) -> Refusal | None:
-        """Say why a document is not run; NotTriedError if that could not be found out."""
+        """Say why a document cannot be run; NotTriedError if nobody could find that out."""
         question = JudgeQuestion(judge, (pipeline, functions))
         for _ in range(_TRIES):
             with suppress(JudgeDiedError):
@@ -78,10 +78,10 @@ class JudgeClient:
                         pipeline.tenant, question, within_s=_JUDGE_S
                     )
                 except JudgeTookTooLongError as error:
-                    return Refusal(f"to judge it takes {error}: make its steps simpler", "/steps")
+                    return Refusal(f"judging it takes {error}: make its steps simpler", "/steps")
                 return refusal
         return Refusal(
-            "to judge it takes more memory than there is for that: make its steps simpler", "/steps"
+            "judging it takes more memory than there is for that: make its steps simpler", "/steps"
         )
 
     async def ask(
@@ -89,9 +89,9 @@ class JudgeClient:
     ) -> Any:
         """Return the result of a question.
 
-        Raise JudgeDiedError, JudgeTookTooLongError, or NotTriedError if it raises anything itself.
+        Raise JudgeDiedError, JudgeTookTooLongError, or NotTriedError for an error in the process.
         """
-        # Trials do not wait for all documents of their tenant to be judged.
+        # A trial need not wait until all documents of its tenant are judged.
         async with self._turns.of(f"{question.work.__name__} {tenant}"):
             if self._idle is not None:
                 self._idle.cancel()
@@ -109,10 +109,10 @@ class JudgeClient:
 
 
 class _JudgeProcess:
-    """One process, and our end of the wire to it."""
+    """One process, and our end of its socket."""
 
     def __init__(self, folder: Path, cache: Path | None) -> None:
-        # An earlier process may have been killed, and have left files.
+        # An earlier process may have been killed, and left files.
         shutil.rmtree(folder, ignore_errors=True)
         self._wire, theirs = socket.socketpair()
         self._wire.setblocking(False)
@@ -120,12 +120,12 @@ class _JudgeProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", judge_process.__name__, folder, cache or default_cache()],
                 stdin=theirs.fileno(),
-                # All processes that it starts end with it.
+                # All processes that it starts are to end with it.
                 start_new_session=True,
             )
 
     async def start(self) -> None:
-        """Wait for the process; NotTriedError if it fails, which says nothing of a document."""
+        """Wait for the process; NotTriedError if it fails, which is not a document's fault."""
         try:
             await self._answer(inf, _START_S)
         except (JudgeDiedError, JudgeTookTooLongError) as error:
@@ -157,7 +157,7 @@ class _JudgeProcess:
             return reading.result()
         finally:
             reading.cancel()
-            # Otherwise it would still wait for a closed socket.
+            # Without this, it would still wait on a closed socket.
             await asyncio.wait({reading})
 
     async def _frame(self) -> Answer:

@@ -1,9 +1,9 @@
 """Judges documents and tries events in a process of its own (`python -m` this module).
 
 Spark folds, plans and runs a document's expressions here, in a small JVM, before any other process
-does: one that takes all memory, or never ends, harms no other. `judge_client` asks, one question at
-a time, and ends the process when an answer takes too long. It ends by itself when nobody is at the
-other end.
+does, so that one that takes all memory, or never ends, harms no other. `judge_client` asks one
+question at a time, and ends the process when an answer takes too long. The process ends by itself
+when its client is gone.
 """
 
 import os
@@ -25,23 +25,23 @@ from pyspark.sql import SparkSession
 from pipelines.judging.sandbox import trial_session
 
 LENGTH = struct.Struct("<I")
-# No step may make more than 32 MB of the longest event that documents are tried with (200 KB).
+# No step may make more than 32 MB of the longest trial event (200 KB).
 _HEAP_MB = 192
-# Processes that are in a hurry come first.
+# Urgent processes go first.
 _NICENESS = 5
 # How long a JVM takes to end after a question that exhausts its memory.
 _ENDS_WITHIN_S = 2.0
 
 
 class JudgeQuestion(NamedTuple):
-    """A function of ours; its first argument is the session, the others are given here."""
+    """A function of ours, and its arguments after the first, which is the session."""
 
     work: Callable[..., Any]
     given: tuple[Any, ...] = ()
     named: Mapping[str, Any] = {}
 
 
-# The result, and the words of the error if it failed.
+# The result, and the error's text if the function failed.
 Answer: TypeAlias = tuple[Any, str]
 
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _read(asked: BinaryIO, questions: "SimpleQueue[JudgeQuestion]") -> None:
-    """Read questions; when nobody asks any more, end the process, whatever it is doing."""
+    """Read questions; when the client is gone, end the process, whatever it is doing."""
     try:
         while head := asked.read(LENGTH.size):
             questions.put(pickle.loads(asked.read(*LENGTH.unpack(head))))  # noqa: S301 - our own
@@ -76,7 +76,7 @@ def _read(asked: BinaryIO, questions: "SimpleQueue[JudgeQuestion]") -> None:
 def _answer(session: SparkSession, question: JudgeQuestion) -> Answer:
     try:
         return question.work(session, *question.given, **question.named), ""
-    except Exception as error:  # noqa: BLE001 - it is told to the one who asks
+    except Exception as error:  # noqa: BLE001 - the caller gets it
         _end_with_its_jvm(session)
         return None, f"{type(error).__name__}: {error}"
 

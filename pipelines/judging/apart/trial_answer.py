@@ -1,4 +1,4 @@
-"""Runs events through a pipeline that somebody tries, and returns the rows; writes nothing."""
+"""Runs events through a pipeline on trial, and returns the rows; writes nothing."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -23,9 +23,9 @@ from shared.event.trial import TrialAnswer, TrialRow
 
 TRIAL_S_MAX = 15.0
 _POOL = "trials"
-# An output that takes all events that the steps leave.
+# An output that takes every event that passes the steps.
 _EVERYTHING = (ToStream("trial"),)
-# One record has to hold the answer.
+# Limits, as the answer must fit into one record.
 _VALUE_CHARS_MAX, _WHY_MAX, _CHARS_MAX = 1_000, 300, 150_000
 
 
@@ -38,7 +38,7 @@ def tried_on(
     tables: Tables,
     functions: frozenset[str],
 ) -> TrialAnswer:
-    """Judge the pipeline as before it is run, then run these events through it."""
+    """Judge the pipeline as usual before a run, then run these events through it."""
     given = tuple(_text(record.value) for record in records)
     try:
         with bounded(session.sparkContext, _POOL, TRIAL_S_MAX):
@@ -48,7 +48,7 @@ def tried_on(
             dropped = {row.origin for row in came if row.outcome == FILTERED}
             why = _dropped_by(session, pipeline, records, tables, dropped)
     except TookTooLongError as error:
-        reason = f"{error}, as it may on a machine that is busy or has just started"
+        reason = f"{error}, as may happen on a machine that is busy or has just started"
         return TrialAnswer(reason, given=given, is_unfinished=True)
     except (PySparkException, Py4JJavaError) as error:
         return TrialAnswer(f"it fails on these events: {first_line(error)}", given=given)

@@ -1,4 +1,4 @@
-"""Tries pipelines for people who ask a gateway to, beside those that run; writes nothing.
+"""Tries pipelines for people who request it at a gateway; writes none of their rows.
 
 The process that has the slot of a trial's key answers it. Trials take turns, in the process that
 judges documents.
@@ -37,13 +37,13 @@ log = structlog.get_logger()
 
 _FRESH_MS = round(1_000 * ANSWER_WITHIN_S)
 _READ_MAX = 1_000
-# A trial that does not notice a cut-off ends with its process.
+# A trial that ignores its cancellation ends with its process.
 _CUT_OFF_S = TRIAL_S_MAX + 2.0
 
 
 @dataclass(kw_only=True)
 class Trials:
-    """The trials that this process is asked for."""
+    """The trials that this process runs."""
 
     bootstrap_servers: str
     judge: JudgeClient
@@ -77,7 +77,7 @@ class Trials:
                 answer = await self._found(asked)
                 row = RecordOut(TRIALS, record.key, answer.to_bytes())
                 await self.answer((record.key or b"").hex(), row)
-            except Exception as error:  # noqa: BLE001 - whoever asks is told that nobody answers
+            except Exception as error:  # noqa: BLE001 - the caller's request times out
                 log.warning("trial.failed", tenant=asked.tenant, error=repr(error)[:500])
 
     async def _found(self, asked: TrialAsked) -> TrialAnswer:
@@ -86,7 +86,7 @@ class Trials:
         tables = self.tables(pipeline, configuration)
         if tables is None:
             named = ", ".join(sorted(pipeline.tables))
-            return TrialAnswer(f"of the tables that it names some are not to be had here: {named}")
+            return TrialAnswer(f"some of the tables that it names are not available here: {named}")
         if asked.events:
             events = tuple(json.loads(bytes(event)) for event in asked.events)
             records = given_records(pipeline, PipelineTest(given=events), 0)
@@ -107,7 +107,7 @@ class Trials:
                 within_s=_CUT_OFF_S,
             )
         except JudgeTookTooLongError as error:
-            return TrialAnswer(f"to try it takes {error}", is_unfinished=True)
+            return TrialAnswer(f"the trial takes {error}", is_unfinished=True)
         except JudgeDiedError:
-            return TrialAnswer("to try it takes more memory than there is for that")
+            return TrialAnswer("the trial takes more memory than there is for that")
         return answer

@@ -1,1 +1,1 @@
-"""Things outside of Hifi, and how they are named: stores, databases, functions, channels."""
+"""Settings of things outside Hifi: stores, databases, functions, channels."""

@@ -11,7 +11,7 @@ from shared.config.values import FunctionName
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(**CONFIG, extra="forbid"))
 class Call:
-    """Has a function that an operator has installed add members to the event."""
+    """Calls a function that an operator has installed; it adds members to the event."""
 
     member: ClassVar[str] = "call"
     call: FunctionName

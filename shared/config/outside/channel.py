@@ -1,6 +1,6 @@
-"""Settings of a channel: where people hear of trouble, and of which.
+"""Settings of a channel: where people get notices of trouble, and the subjects of these notices.
 
-Secrets are in it as sealed text only, see shared/config/credentials.py.
+Secrets in it are always sealed, see shared/config/credentials.py.
 """
 
 import re
@@ -19,11 +19,11 @@ Via: TypeAlias = Literal["webhook", "slack", "mail"]
 
 # Two, so that a new signing secret can replace one that receivers still check with.
 _SIGNING_SECRETS_MAX = 2
-# People who are called; for more there are lists at their mail server.
+# Enough for people on call; larger groups can use a list on their mail server.
 RECIPIENTS_MAX = 10
-# The lengths of a path (RFC 5321, 4.5.3.1.3), and of the part before the @.
+# The longest address (RFC 5321, 4.5.3.1.3), and the longest part before the @.
 _ADDRESS_CHARS_MAX, _LOCAL_CHARS_MAX = 254, 64
-# Without quotes, comments and names: nothing that could begin another header or recipient.
+# No quotes, comments or display names, so nothing can begin another header or recipient.
 _MAILBOX = re.compile(
     r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
     r"@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -31,25 +31,25 @@ _MAILBOX = re.compile(
 
 
 class Concern(Enum):
-    """The subject of a notice; a channel may ask for some subjects only."""
+    """The subject of a notice; a channel may select some of them."""
 
     FAILING = "failing"
     HELD = "held"
     SOON_DISABLED = "soon_disabled"
     LOSS = "loss"
     LAG = "lag"
-    # The operator's matter alone.
+    # Only the operator gets it.
     NO_AUDIT = "no_audit"
 
 
 def is_mailbox(text: str) -> bool:
-    """Whether it is an address such as ops@shop.example, and nothing besides."""
+    """Whether the text is just an address such as ops@shop.example."""
     is_short = len(text) <= _ADDRESS_CHARS_MAX and text.find("@") <= _LOCAL_CHARS_MAX
     return is_short and _MAILBOX.fullmatch(text) is not None
 
 
 _Mailbox: TypeAlias = Annotated[
-    str, check(is_mailbox, "{!r} is no mail address such as ops@shop.example")
+    str, check(is_mailbox, "{!r} is not a mail address such as ops@shop.example")
 ]
 _Concerns: TypeAlias = Annotated[
     frozenset[Concern],
@@ -59,19 +59,19 @@ _Concerns: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, config=CONFIG)
 class Channel(ConfigObject):
-    """A place for notices of trouble with a tenant's destinations; the operator's gets all."""
+    """A target for notices of trouble with a tenant's destinations; the operator's get all."""
 
     name: Name
     via: Via
     # A channel of the default tenant is the operator's.
     tenant: Name = DEFAULT_TENANT
-    # For a webhook.
+    # The address of a webhook.
     url: WebAddress | None = None
-    # A secret address: anyone who knows the address of a Slack channel can post there.
+    # An address to keep secret: anyone who knows a Slack channel's address can post there.
     secret_url: Sealed | None = None
-    # Signs what goes to a webhook.
+    # They sign messages to a webhook.
     signing_secrets: Annotated[tuple[Sealed, ...], Field(max_length=_SIGNING_SECRETS_MAX)] = ()
-    # For mail.
+    # The recipients of mail.
     recipients: Annotated[tuple[_Mailbox, ...], Field(max_length=RECIPIENTS_MAX)] = ()
     # Empty means every subject.
     about: _Concerns = frozenset()
@@ -80,13 +80,13 @@ class Channel(ConfigObject):
     def _check_way(self) -> "Channel":
         is_mail = self.via == "mail"
         if is_mail != bool(self.recipients):
-            wrong = "a mail channel has some" if is_mail else f"a {self.via} channel has none"
+            wrong = "a mail channel needs some" if is_mail else f"a {self.via} channel has none"
             raise ConfigError("recipients", wrong)
         addresses = [each for each in (self.url, self.secret_url) if each is not None]
         if is_mail and addresses:
-            raise ConfigError("url", "a mail channel has recipients, and no address")
+            raise ConfigError("url", "a mail channel has recipients instead of an address")
         if self.via == "slack" and (self.url is not None or not addresses):
-            wrong = "a slack channel has its address here, where it is sealed, and no url"
+            wrong = "put a slack channel's address here, where it is sealed, and leave out url"
             raise ConfigError("secret_url", wrong)
         if self.via == "webhook" and len(addresses) != 1:
             raise ConfigError("url", "a webhook has either a url or a secret_url")
@@ -95,18 +95,18 @@ class Channel(ConfigObject):
         return self
 
     def is_told(self, concern: Concern, tenant: str) -> bool:
-        """Whether it gets such a notice about a tenant; without a tenant the operator gets it."""
+        """Whether it gets a notice on this subject; those without a tenant are the operator's."""
         is_ours = self.tenant in {DEFAULT_TENANT, tenant}
         return is_ours and (not self.about or concern in self.about)
 
     @property
     def id(self) -> str:
-        """The id among all channels: each tenant names its own."""
+        """Its unique id: two tenants' channels may have the same name."""
         return f"{self.tenant}/{self.name}"
 
     @property
     def owner(self) -> str:
-        """The owner that its secrets are sealed for."""
+        """The owner for whom its secrets are sealed."""
         return self.config_key.decode()
 
     @property

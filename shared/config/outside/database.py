@@ -1,6 +1,6 @@
-"""Settings of a pipeline's database: where it is, and which table takes what.
+"""Settings of a pipeline's database: its address, and its tables.
 
-The password is in it as sealed text only, see shared/config/credentials.py.
+Passwords in it are always sealed, see shared/config/credentials.py.
 """
 
 import re
@@ -15,9 +15,9 @@ from shared.config.model import CONFIG, ConfigError
 from shared.config.values import Sealed, check
 
 DATABASE = "database"
-# One for each Kafka partition.
+# One shard for each Kafka partition.
 SHARDS_MAX = 256
-# Each is looked up when a document is put.
+# Each host's name is resolved when a document is put.
 HOSTS_MAX = 32
 KEY_MAX = 16
 _PART = ConfigDict(**CONFIG, extra="forbid")
@@ -48,13 +48,13 @@ DatabaseAddress: TypeAlias = Annotated[
     str,
     check(
         lambda text: urlsplit(text).password is None if "@" in text else True,
-        "a password belongs into `password`, where it is sealed",
+        "put the password into `password`, where it is sealed",
     ),
-    check(_is_address, "{!r} is no address such as postgres://USER@HOST:5432/DATABASE"),
+    check(_is_address, "{!r} is not an address such as postgres://USER@HOST:5432/DATABASE"),
     Field(max_length=1_000),
 ]
 _Table: TypeAlias = Annotated[
-    str, check(_TABLE.fullmatch, "{!r} is no table's name, such as sales or shop.sales")
+    str, check(_TABLE.fullmatch, "{!r} is not a table's name, such as sales or shop.sales")
 ]
 _KeyColumn: TypeAlias = Annotated[
     str, check(_COLUMN.fullmatch, "{!r} cannot name a column of a key")
@@ -63,7 +63,7 @@ _KeyColumn: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class Shard:
-    """The table for the events of one Kafka partition; omitted settings are as for all."""
+    """The table for events of one Kafka partition; omitted settings are those of the output."""
 
     url: DatabaseAddress | None = None
     password: Sealed | None = None
@@ -72,14 +72,14 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class DatabaseTable:
-    """A table, or one for each Kafka partition, that takes a pipeline's rows."""
+    """A table for a pipeline's rows, or one table for each Kafka partition."""
 
     url: DatabaseAddress
     table: _Table
     password: Sealed | None = None
-    # Whether the server must prove its name, by the certificates that Hifi's machines trust.
+    # With verify, the server proves its name with a certificate that Hifi's machines trust.
     tls: Tls = "verify"
-    # The columns that find a row again; empty for a table that only gets inserts.
+    # The columns that identify a row; empty for a table with inserts only.
     key: Annotated[tuple[_KeyColumn, ...], Field(max_length=KEY_MAX, strict=False)] = ()
     mode: Mode = "upsert"
     # Events per second, over all Kafka partitions together.
@@ -89,26 +89,26 @@ class DatabaseTable:
     @model_validator(mode="after")
     def _check_whole(self) -> "DatabaseTable":
         if self.mode == "upsert" and not self.key:
-            wrong = "say by which columns a row is found again, or `mode: insert`"
+            wrong = "name the columns that identify a row, or set `mode: insert`"
             raise ConfigError("to.0.database.key", wrong)
         if self.mode == "insert" and self.key:
-            raise ConfigError("to.0.database.key", "rows that are only inserted have none")
+            raise ConfigError("to.0.database.key", "`mode: insert` takes no key")
         if len(set(self.key)) < len(self.key):
-            raise ConfigError("to.0.database.key", "a column is in it twice")
+            raise ConfigError("to.0.database.key", "a column is listed twice")
         places = [(shard.url or self.url, shard.table or self.table) for shard in self.shards]
         if len(set(places)) < len(places):
-            wrong = "two of them are the same table: each Kafka partition has one of its own"
+            wrong = "two shards have the same table: each Kafka partition needs its own"
             raise ConfigError("to.0.database.shards", wrong)
         return self
 
     def shard(self, partition: int) -> "TableAddress":
-        """Where the events of a Kafka partition go; KeyError if no shard is set for it."""
+        """Return the table for a Kafka partition's events; KeyError if it has no shard."""
         if not self.shards:
             return TableAddress(self.url, self.password, self.table)
         if partition >= len(self.shards):
             raise KeyError(partition)
         shard = self.shards[partition]
-        # A password is for one address, and goes to no other.
+        # A password must not go to another address than its own.
         password = self.password if shard.url in {None, self.url} else None
         return TableAddress(
             shard.url or self.url, shard.password or password, shard.table or self.table
@@ -117,7 +117,7 @@ class DatabaseTable:
 
 @dataclass(frozen=True, slots=True)
 class TableAddress:
-    """A table of a database, as a document names it."""
+    """A database's table, as a document names it."""
 
     url: str
     password: Sealed | None
@@ -149,9 +149,10 @@ class TableAddress:
 def change_passwords(
     fields: Mapping[str, Any], change: Callable[[str, str, Any], Any]
 ) -> dict[str, Any]:
-    """A pipeline's JSON object with each password changed; `change` gets its path and address.
+    """Return a pipeline's JSON object with each password changed.
 
-    Anything of another shape stays as it is.
+    `change` gets a password's path, its address and its value. Members of an unexpected shape stay
+    unchanged.
     """
     changed = dict(fields)
     outputs = changed.get("to")
@@ -167,7 +168,7 @@ def change_passwords(
 
 
 def passwords_of(fields: Mapping[str, Any]) -> dict[str, Sealed]:
-    """The sealed passwords of a pipeline's JSON object, by their paths."""
+    """Return the sealed passwords in a pipeline's JSON object, by path."""
     passwords: dict[str, Sealed] = {}
 
     def keep(path: str, _: str, sealed: Sealed) -> Sealed:

@@ -1,7 +1,6 @@
-"""An operator's settings of a place for archives: a bucket or a folder, and who may use it.
+"""An operator's settings of a store for archives: a bucket or folder, and the allowed tenants.
 
-Tenants name a store and nothing else of it: no address of theirs is ever called, and no secret of
-it is theirs to see.
+Tenants only name a store. They can neither choose the address that Hifi calls nor see the secret.
 """
 
 import json
@@ -18,7 +17,7 @@ from shared.config.values import Name, Names, Sealed, WebAddress, check
 
 # A folder, or a bucket of one of three kinds.
 KINDS = ("file", "s3", "gs", "az")
-# Stands for every tenant there is.
+# Stands for all tenants.
 ALL_TENANTS = "all"
 
 
@@ -30,7 +29,7 @@ def _is_store_url(text: str) -> bool:
 
 
 def _is_callable(address: str) -> bool:
-    """Addresses at which clouds tell machines their secrets are never called."""
+    """Whether Hifi may call the address: never a cloud's metadata service with its secrets."""
     try:
         return host_class(read_host(urlsplit(address).hostname or "")) != "never"
     except HostError:
@@ -39,33 +38,31 @@ def _is_callable(address: str) -> bool:
 
 _Url: TypeAlias = Annotated[
     str,
-    check(
-        _is_store_url, "{!r} is none of file:///FOLDER, s3://BUCKET, gs://BUCKET and az://CONTAINER"
-    ),
+    check(_is_store_url, "{!r} is not file:///FOLDER, s3://BUCKET, gs://BUCKET or az://CONTAINER"),
 ]
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(**CONFIG, extra="forbid"))
 class Store:
-    """Where archives are kept."""
+    """A place for archives."""
 
     name: Name
-    # With a path after the bucket, everything lies below that path.
+    # Everything is stored below the path, if the bucket has one after it.
     url: _Url
-    # For a server that speaks S3 and is not Amazon's.
-    endpoint: Annotated[WebAddress, check(_is_callable, "{!r} is no address to call")] | None = None
+    # The address of an S3 server other than Amazon's.
+    endpoint: Annotated[WebAddress, check(_is_callable, "Hifi never calls {!r}")] | None = None
     region: Annotated[str, Field(max_length=100)] = ""
-    # The id of an S3 key, or the name of an Azure account. Without it the process's own rights
-    # count, as clouds give them to machines.
+    # The id of an S3 key, or the name of an Azure account. Without it Hifi uses the permissions
+    # that the cloud has given to the machine.
     access_key: Annotated[str, Field(max_length=1_000)] = ""
-    # The key itself; for Google, the JSON of a service account.
+    # The secret key; for Google, the JSON of a service account.
     secret_key: Sealed | None = None
-    # The tenants that may archive there; `all` stands for everybody.
+    # The tenants that may archive there; `all` stands for all tenants.
     tenants: Names = frozenset({DEFAULT_TENANT})
 
     @property
     def owner(self) -> str:
-        """The owner that its secret is sealed for."""
+        """The owner for whom its secret is sealed."""
         return store_owner(self.name)
 
     @property
@@ -74,7 +71,7 @@ class Store:
 
     @property
     def path(self) -> str:
-        """The path that everything lies below; for a folder, that folder."""
+        """The path in the bucket above everything; for a folder, the folder's path."""
         path = unquote(urlsplit(self.url).path)
         return path if self.kind == "file" else path.strip("/")
 
@@ -87,7 +84,7 @@ class Store:
 
 
 def store_owner(name: str) -> str:
-    """No destination is called so."""
+    """Return a store's owner name, which no destination can have."""
     return f"store:{name}"
 
 
@@ -95,11 +92,11 @@ _STORE = TypeAdapter(Store)
 
 
 def store_of(name: str, settings: object) -> Store:
-    """The store of this name; ConfigError says what is wrong with it."""
+    """Read a store's settings; ConfigError says what is wrong with them."""
     if not isinstance(settings, dict):
         raise ConfigError(name, "a store is a table of settings, with a url")
     try:
-        # As JSON, where a list is right for a set.
+        # From JSON, pydantic accepts a list for a set.
         return _STORE.validate_json(json.dumps({**settings, "name": name}, default=str))
     except ValidationError as error:
         fault = config_error(error.errors()[0])

@@ -1,1 +1,1 @@
-"""Settings of the steps of pipelines: expressions, windows, keys."""
+"""Settings of pipelines' steps: expressions, windows, keys."""

@@ -1,4 +1,4 @@
-"""Reads what is computed of a window: one aggregate, of one expression."""
+"""Parses a computed column of a window: one aggregate of one expression."""
 
 import re
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ LISTING = frozenset({"collect_set", "top", "call"})
 
 
 class ComputedColumn(NamedTuple):
-    """An aggregate of an expression, or of the events; for `top`, how many values at most.
+    """An aggregate of an expression or of whole events; `most` is the number of values of `top`.
 
-    For `call`, `of` is the name of the reducer, which says itself what it reads.
+    For `call`, `of` is the name of a reducer, which declares its own input.
     """
 
     aggregate: str
@@ -38,19 +38,19 @@ class ComputedColumn(NamedTuple):
 
 
 def computed(text: str) -> ComputedColumn:
-    """Read such a text; ConfigError if it is no aggregate."""
+    """Parse a computed column; ConfigError if the text is not an aggregate."""
     match = _CALL.fullmatch(text)
     name = match[1].lower() if match else ""
     if match is None or name not in AGGREGATE_NAMES:
         there = ", ".join(AGGREGATE_NAMES)
-        raise ConfigError("", f"it is one aggregate, such as sum(price); there are: {there}")
+        raise ConfigError("", f"use one aggregate, such as sum(price); there are: {there}")
     of = match[2].strip()
     if name == "count" and of == "*":
         return ComputedColumn(name, "")
     if name == "top":
         of, _, count = of.rpartition(",")
         if not count.strip().isdigit() or not 1 <= int(count) <= _TOP_MAX or not of.strip():
-            raise ConfigError("", f"it is top(what, how many), of 1 to {_TOP_MAX}: top(url, 5)")
+            raise ConfigError("", f"use top(what, how many), 1 to {_TOP_MAX} values: top(url, 5)")
         return ComputedColumn(name, of.strip(), int(count))
     if name == "call":
         if not re.fullmatch(FUNCTION_PATTERN, of):
@@ -62,13 +62,13 @@ def computed(text: str) -> ComputedColumn:
 
 
 def reducers_of(compute: Mapping[str, str]) -> dict[str, str]:
-    """The reducers that are called, by the member of a row that each makes."""
+    """Return the called reducers, by the member of the row that each computes."""
     reducers = {}
     for member, text in compute.items():
         try:
             function = computed(text).function
         except ConfigError:
-            # The judge of the document says where and why.
+            # The check of the document reports it.
             continue
         if function:
             reducers[member] = function

@@ -1,4 +1,4 @@
-"""The leaves of a pipeline's document: expressions, and columns that are named by people."""
+"""The leaves of a pipeline's document: expressions, and columns named by people."""
 
 import re
 from typing import Annotated, Any, TypeAlias
@@ -7,10 +7,10 @@ from pydantic import BeforeValidator, Field
 
 from shared.config.values import check
 
-# An expression that is longer is a program; Spark's parser takes it, and people do not.
+# A longer expression is a program, which Spark's parser can read and people cannot.
 EXPRESSION_BYTES_MAX = 4096
 COLUMNS_MAX = 200
-# The column of this name holds the facts about an event besides its members.
+# The name of the column with facts about an event beyond its members.
 FACTS = "hifi"
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -31,7 +31,7 @@ def _check_columns(columns: Any) -> Any:
         if not _COLUMN.fullmatch(name):
             raise ValueError(NO_COLUMN.format(name))
         if name == FACTS:
-            raise ValueError(f"{FACTS!r} is the column that holds what Hifi knows of an event")
+            raise ValueError(f"{FACTS!r} is the column with Hifi's facts about an event")
     return columns
 
 

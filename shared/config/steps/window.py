@@ -1,4 +1,4 @@
-"""Settings for counting events by windows of time, and for taking each event once only."""
+"""Settings of windows, which count events by time, and of dedupe, which filters repeated events."""
 
 import hashlib
 import json
@@ -19,14 +19,14 @@ from shared.event.times import DAY_MS, HOUR_MS, MINUTE_MS
 _PART = ConfigDict(**CONFIG, extra="forbid")
 _UNITS_MS = {"second": 1_000, "minute": MINUTE_MS, "hour": HOUR_MS, "day": DAY_MS}
 _DURATION = re.compile(r"([1-9][0-9]{0,5}) (second|minute|hour|day)s?")
-# Open windows are kept, written, and read again by the process that goes on: the week of a stream's
-# retention for events that are counted, and as much for late ones.
+# Open windows are stored, and read again by the process that continues. Late events may be as old
+# as a stream's retention, a week.
 WINDOW_MS_MAX = 31 * DAY_MS
 LATE_MS_MAX = WITHIN_MS_MAX = 7 * DAY_MS
 GAP_MS_MAX = DAY_MS
-# An event may fall into this many windows.
+# The most windows that one event can be in.
 OVERLAPS_MAX = 60
-# The most that one pipeline may keep: nobody looks at more open windows.
+# The most open windows or known keys of one pipeline: nobody looks at more windows.
 WINDOWS_KEPT_MAX, KEYS_KEPT_MAX = 100_000, 400_000
 BY_MAX = 8
 COMPUTES_MAX = 32
@@ -35,7 +35,7 @@ WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 
 def moment_ms(text: str) -> int:
-    """Read a time; 0 if it is none."""
+    """Parse a time; return 0 if the text is not a time."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -46,37 +46,39 @@ def moment_ms(text: str) -> int:
 
 Duration: TypeAlias = Annotated[
     str,
-    check(_DURATION.fullmatch, "{!r} is no time such as 1 minute, 90 seconds, 2 hours or 7 days"),
+    check(_DURATION.fullmatch, "{!r} is not a time such as 1 minute, 90 seconds or 7 days"),
     Field(json_schema_extra={"pattern": f"^{_DURATION.pattern}$"}),
 ]
 Emit = Literal["updates", "final"]
 
 
-# When an event of a test happened.
-Moment: TypeAlias = Annotated[str, check(moment_ms, "{!r} is no time such as 2026-01-01T10:00:00Z")]
+# The time of an event in a test.
+Moment: TypeAlias = Annotated[
+    str, check(moment_ms, "{!r} is not a time such as 2026-01-01T10:00:00Z")
+]
 
 
 def duration_ms(text: str) -> int:
-    """The time that such a text stands for."""
+    """Return the milliseconds of a duration."""
     count, unit = text.rstrip("s").split()
     return int(count) * _UNITS_MS[unit]
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class WindowOf:
-    """The windows, the columns computed for each, and when its row is written."""
+    """The windows, their computed columns, and when their rows are written."""
 
     compute: Columns
-    # Tumbling; with a size, hopping: a window of that size begins this often.
+    # A window begins this often. With a size, windows of that size overlap (hopping).
     every: Duration | None = None
     size: Duration | None = None
-    # Events without such a gap between them are in one window.
+    # A window ends at a gap of this length without events.
     session: Duration | None = None
-    # An event still counts this long after it may have happened.
+    # Events are still counted this long after they may have happened.
     late: Duration = "1 minute"
     # The columns that group events.
     by: Annotated[tuple[str, ...], Field(max_length=BY_MAX, strict=False)] = ()
-    # When an event happened, if it says so itself.
+    # The event's own time, if it has one.
     time: Expression | None = None
     emit: Emit | None = None
 
@@ -85,16 +87,16 @@ class WindowOf:
         _check_times(self)
         names = [*self.by, *self.compute, WINDOW_START, WINDOW_END]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"compute: a row has one {twice!r}: name it otherwise")
+            raise ValueError(f"compute: a row has only one {twice!r}: use another name")
         if len(self.compute) > COMPUTES_MAX:
-            raise ValueError(f"compute: {COMPUTES_MAX} are the most")
+            raise ValueError(f"compute: at most {COMPUTES_MAX} columns")
         if self.session is not None:
             _check_no_lists(self.compute)
         return self
 
     @property
     def every_ms(self) -> int:
-        """0 for sessions."""
+        """The time from one window's beginning to the next; 0 for sessions."""
         return duration_ms(self.every) if self.every else 0
 
     @property
@@ -103,7 +105,7 @@ class WindowOf:
 
     @property
     def gap_ms(self) -> int:
-        """0 for windows that begin by the clock."""
+        """The gap that ends a session; 0 for windows that begin by the clock."""
         return duration_ms(self.session) if self.session else 0
 
     @property
@@ -112,39 +114,37 @@ class WindowOf:
 
     @property
     def is_final(self) -> bool:
-        """Whether a window is written once, when nothing can come any more."""
+        """Whether a window is written only once, when no more events can be in it."""
         return self.emit == "final" or self.session is not None
 
 
 def _check_times(window: WindowOf) -> None:
     if (window.every is None) == (window.session is None):
-        raise ValueError("say `every: 1 minute`, or `session: 5 minutes` for a gap")
+        raise ValueError("set either `every: 1 minute`, or `session: 5 minutes` for a gap")
     if window.session is not None:
         if window.size is not None:
-            raise ValueError("size: a session is as long as it is")
+            raise ValueError("size: a session has no fixed size")
         if window.emit == "updates":
-            wrong = (
-                "emit: a session may still become one with another: it is written when it is over"
-            )
+            wrong = "emit: a session may still merge with another, so it is written when it is over"
             raise ValueError(wrong)
         _check_most("session", window.gap_ms, GAP_MS_MAX)
     else:
         _check_most("every", window.every_ms, WINDOW_MS_MAX)
         _check_most("size", window.size_ms, WINDOW_MS_MAX)
         if window.size_ms % window.every_ms:
-            raise ValueError(f"size: it is a multiple of {window.every!r}")
+            raise ValueError(f"size: it must be a multiple of {window.every!r}")
         if window.size_ms > OVERLAPS_MAX * window.every_ms:
-            raise ValueError(f"size: an event falls into {OVERLAPS_MAX} windows at most")
+            raise ValueError(f"size: an event can be in {OVERLAPS_MAX} windows at most")
     _check_most("late", window.late_ms, LATE_MS_MAX)
 
 
 def _check_no_lists(compute: Mapping[str, str]) -> None:
-    """Spark would make sessions of each listed value by itself, and their lists would be lost."""
+    """Refuse aggregates with lists in sessions: Spark would lose the lists."""
     for name, text in compute.items():
         try:
             aggregate = computed(text).aggregate
         except ConfigError:
-            # The judge of the document says where and why.
+            # The check of the document reports it.
             continue
         if aggregate in LISTING:
             raise ValueError(
@@ -155,7 +155,7 @@ def _check_no_lists(compute: Mapping[str, str]) -> None:
 
 def _check_most(setting: str, time_ms: int, most_ms: int) -> None:
     if time_ms > most_ms:
-        raise ValueError(f"{setting}: {most_ms // DAY_MS} days are the most")
+        raise ValueError(f"{setting}: at most {most_ms // DAY_MS} days")
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
@@ -166,7 +166,7 @@ class WindowStep:
     window: WindowOf
 
     def named(self) -> dict[str, Any]:
-        """The settings that decide what is kept: a step with others cannot go on with that."""
+        """Return the settings that decide what is kept: a step with others cannot continue it."""
         of = self.window
         return {
             "every": of.every_ms,
@@ -182,7 +182,7 @@ class WindowStep:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class OnceOf:
-    """The key that makes events the same, and for how long it is remembered."""
+    """The key that identifies repeated events, and how long it is remembered."""
 
     key: Expression
     within: Duration
@@ -199,7 +199,7 @@ class OnceOf:
 
 @dataclass(frozen=True, slots=True, config=_PART)
 class Dedupe:
-    """Keeps the first event of each key; those that come again within a time are filtered."""
+    """Keeps the first event of each key; filters repeats within a time."""
 
     member: ClassVar[str] = "dedupe"
     dedupe: OnceOf
@@ -212,7 +212,7 @@ Keeping: TypeAlias = WindowStep | Dedupe
 
 
 def shape_of(step: Keeping | None) -> str:
-    """A hash that tells what is kept for a step from what is kept for another; empty: nothing."""
+    """Return a hash of what a step keeps, to distinguish it from other steps; empty for none."""
     if step is None:
         return ""
     named = json.dumps({step.member: step.named()}, sort_keys=True)

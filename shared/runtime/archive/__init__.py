@@ -1,1 +1,1 @@
-"""Where archives are kept, and how their objects are written and read."""
+"""Stores of archives, and the code that writes and reads their objects."""

@@ -1,7 +1,7 @@
 """Finds the objects of an archive for one Kafka partition, from an offset or a time on.
 
-An archive may be large: the search goes day by day, and by the names of its objects. It reads the
-manifests only of objects that are wanted next.
+An archive may be large, so the search goes day by day, by the names of objects. It reads manifests
+only of the objects that are needed next.
 """
 
 from bisect import bisect_left
@@ -33,17 +33,15 @@ _AT_ONCE = 16
 
 
 class DamagedObjectError(Exception):
-    """Something of an archive is not as it was written: in words for people."""
+    """A part of an archive is not as it was written; the text is for people."""
 
     def __init__(self, damage: Damage) -> None:
-        super().__init__(
-            f"{damage.path} is {damage.kind}: `hifi archive verify` names all that is wrong"
-        )
+        super().__init__(f"{damage.path} is {damage.kind}: `hifi archive verify` lists all damage")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Objects of an archive with events of one Kafka partition, one after the other."""
+    """Consecutive objects of an archive with events of one Kafka partition."""
 
     store: Store
     # Stores that are folders must be below this one.
@@ -63,7 +61,7 @@ class Piece:
         return self.objects[0].archived.archive
 
     def at_ms(self, at: int) -> int:
-        """When Kafka got the event at an offset, as far as objects say."""
+        """Return when Kafka got the event at an offset, to within its object."""
         return next(archived.from_ms for archived, _ in self.objects if at < archived.end)
 
     def has(self, at: int) -> bool:
@@ -98,7 +96,7 @@ def sound_list(
 
 @dataclass(slots=True)
 class ArchivedLog:
-    """The log of one archive; for one look only, as it caches the names it has seen."""
+    """The log of one archive; for one search only, because it caches names."""
 
     bucket: OpenStore
     archive: ArchiveId
@@ -114,7 +112,7 @@ class ArchivedLog:
         return self._days
 
     def first_at(self, at_ms: int) -> int | None:
-        """The first offset that Kafka got at that time or later; None if there is none."""
+        """Return the first offset that Kafka got at that time or later; None if there is none."""
         begin = day_of(max(0, at_ms - LONGEST_MS))
         for day in self.days:
             names = self._of(day) if day >= begin else []
@@ -131,9 +129,9 @@ class ArchivedLog:
         return None
 
     def objects(self, at: int, border: int) -> list[Laid]:
-        """The contiguous objects from an offset on, before the border.
+        """Return the contiguous objects from an offset up to the border.
 
-        The first may begin later, if there is nothing at the offset. Filtered objects do not count.
+        The first one may begin later, if no object has the offset. Filtered objects do not count.
         """
         laid, size, reached = list[Laid](), 0, at
         names = self._next_names(at, border)
@@ -152,7 +150,7 @@ class ArchivedLog:
         return laid
 
     def _next_names(self, at: int, border: int) -> list[str]:
-        """The names of objects that begin before the border and end behind the offset."""
+        """Return the names of objects that begin before the border and end after the offset."""
         chosen, reached = list[str](), at
         for day in self.days[self._day_at(at) :]:
             for name in self._of(day):
@@ -165,7 +163,7 @@ class ArchivedLog:
         return chosen
 
     def _day_at(self, at: int) -> int:
-        """The index of the last day with an object that begins at the offset, or before it."""
+        """Return the index of the last day with an object that begins at or before the offset."""
         low, high = 0, len(self.days)
         while low < high:
             middle = (low + high) // 2
@@ -177,7 +175,7 @@ class ArchivedLog:
         return max(0, low - 1)
 
     def _of(self, day: str) -> list[str]:
-        """The names of a day's objects, by first offset; the longer first if two begin together."""
+        """Return a day's names of objects by first offset, the longer of two equal ones first."""
         if day not in self._names:
             folder = f"{self.archive.manifests}/date={day}/partition={self.partition}"
             names = filter(is_manifest, self.bucket.names(folder))

@@ -14,7 +14,7 @@ from shared.runtime.spark.arrow_rows import SCHEMA_IN
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _FIELDS: "list[pa.Field[Any]]" = [
     pa.field("offset", pa.int64()),
-    # When Kafka got it.
+    # When Kafka got the event.
     pa.field("time_ms", pa.int64()),
     pa.field("event_id", pa.string()),
     pa.field("event_time_ms", pa.int64()),
@@ -28,14 +28,14 @@ COLUMNS = SCHEMA.names
 
 
 class UnreadableError(ValueError):
-    """An object is no Parquet file of ours, or not all of one."""
+    """An object is not one of our Parquet files, or not a complete one."""
 
 
 class ObjectFile:
-    """An object in the making."""
+    """An object that is being written."""
 
     def __init__(self) -> None:
-        # Arrow's own buffer grows by doubling, and is copied to be given away.
+        # Arrow's own buffer grows by doubling, and must be copied at the end.
         self._buffer = io.BytesIO()
         self._writer = pq.ParquetWriter(
             self._buffer,
@@ -57,20 +57,20 @@ class ObjectFile:
 
 
 def of_ours(events: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of an object."""
+    """Return the events with the columns of an object."""
     columns = [events.column(name).cast(SCHEMA.field(name).type) for name in COLUMNS]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def raw_bytes(events: pa.RecordBatch) -> list[int]:
-    """How many bytes each event has, in key and value."""
+    """Return the bytes of each event's key and value."""
     columns: list[Any] = [events.column(name) for name in ("key", "value")]
     sizes = [pc.binary_length(column).to_pylist() for column in columns]
     return [(key or 0) + (value or 0) for key, value in zip(*sizes, strict=True)]
 
 
 def read_object(data: bytes, columns: Iterable[str] | None = None) -> pa.Table:
-    """Read an object; raise UnreadableError if it is none."""
+    """Read an object; raise UnreadableError if it is not readable."""
     try:
         return pq.read_table(
             pa.BufferReader(data),
@@ -82,7 +82,7 @@ def read_object(data: bytes, columns: Iterable[str] | None = None) -> pa.Table:
 
 
 def said_of(data: bytes) -> dict[str, str]:
-    """The metadata in the object itself."""
+    """Return the metadata in the object itself."""
     try:
         known = pq.read_metadata(pa.BufferReader(data)).metadata or {}
     except (pa.ArrowException, OSError) as error:
@@ -93,7 +93,7 @@ def said_of(data: bytes) -> dict[str, str]:
 
 
 def require_same(one: bytes, other: bytes) -> None:
-    """Raise UnreadableError if two objects hold other events; their packing may differ."""
+    """Raise UnreadableError if two objects have different events; their encodings may differ."""
     if not read_object(one).equals(read_object(other)):
         raise UnreadableError("it has other events")
 
@@ -104,7 +104,7 @@ def rows_of(events: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def log_rows(parts: Iterable[tuple[bytes, KafkaPartition, int, int]]) -> pa.Table:
-    """The offsets [begin, end) of each object, with the columns of Spark's Kafka source."""
+    """Return the offsets [begin, end) of each object, with the columns of Spark's Kafka source."""
     tables = [SCHEMA_IN.empty_table()]
     for data, where, begin, end in parts:
         events = read_object(data)

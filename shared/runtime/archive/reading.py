@@ -1,4 +1,4 @@
-"""Reads archives: lists their objects, and says which are as they were written."""
+"""Reads archives: lists their objects, and finds missing, changed and unreadable ones."""
 
 import hashlib
 import time
@@ -21,9 +21,9 @@ from shared.proof.archived import (
 )
 from shared.runtime.archive.stores import OpenStore
 
-# Each waits for the store most of its time.
+# Threads, which mostly wait for the store.
 _AT_ONCE = 16
-# The time between an object and its manifest, on a busy machine too.
+# The longest time between the writes of an object and of its manifest, even on a busy machine.
 _MOMENT_S = 2.0
 
 
@@ -45,7 +45,7 @@ class ArchiveListing:
 
 
 def archives_of(bucket: OpenStore, tenant: str, stream: str) -> list[str]:
-    """The names of a stream's archives."""
+    """Return the names of a stream's archives."""
     above = f"{tenant}/streams/{stream}"
     folders = bucket.folders(above)
     names = (folder.rstrip("/").rpartition("/")[2] for folder in folders)
@@ -53,9 +53,10 @@ def archives_of(bucket: OpenStore, tenant: str, stream: str) -> list[str]:
 
 
 def lives_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchiveId]:
-    """The archives of each topic that the stream has had, the newest last.
+    """Return the archives of each topic that the stream has had, the newest last.
 
-    Objects from before lives had names are a life of their own, unless another continues it.
+    Each topic is a life of the stream. Objects older than the names of lives are a life of their
+    own, unless another life continues it.
     """
     names = filter(None, map(life_in, bucket.folders(archive.above)))
     lives = {each: _paths(bucket, each) for each in (archive._replace(life=life) for life in names)}
@@ -69,7 +70,7 @@ def lives_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchiveId]:
 
 
 def _last_ms(bucket: OpenStore, archive: ArchiveId, paths: Sequence[str]) -> int:
-    """When Kafka got its last event."""
+    """Return when Kafka got the archive's last event."""
     day = max(map(day_in, paths))
     newest = (said_at(bucket, archive, path) for path in paths if day_in(path) == day)
     return max((each.to_ms for each in newest if isinstance(each, ArchivedObject)), default=0)
@@ -82,9 +83,9 @@ def _paths(bucket: OpenStore, archive: ArchiveId) -> list[str]:
 def listed(
     bucket: OpenStore, archive: ArchiveId, *, from_ms: int | None = None, to_ms: int | None = None
 ) -> ArchiveListing:
-    """List objects by their manifests, without looking at other days.
+    """List objects of a time range by their manifests, without reading other days.
 
-    Objects from before lives had names are included if they belong to this one.
+    Objects older than the names of lives are included if they belong to this life.
     """
     all_paths = {archive: _paths(bucket, archive)}
     if archive.life:
@@ -110,17 +111,17 @@ def listed(
         tuple(each for each in manifests if isinstance(each, ArchivedObject)),
         (
             *(each for each in manifests if isinstance(each, Damage)),
-            *(Damage(path, "missing", "its object is there") for path in sorted(unsaid)),
+            *(Damage(path, "missing", "its object exists") for path in sorted(unsaid)),
         ),
     )
 
 
 def _unsaid(bucket: OpenStore, archive: ArchiveId, known: Container[str]) -> list[str]:
-    """The manifests that are not there, of objects that are."""
+    """Return the paths of missing manifests whose objects exist."""
     beside = (manifest_beside(archive, path) for path in bucket.names(archive.objects))
     unsaid = [path for path in beside if path and path not in known and bucket.get(path) is None]
     if unsaid:
-        # An object is there a moment before its manifest.
+        # An object exists a moment before its manifest.
         time.sleep(_MOMENT_S)
     return [path for path in unsaid if bucket.get(path) is None]
 
@@ -135,7 +136,7 @@ def said_at(bucket: OpenStore, archive: ArchiveId, path: str) -> ArchivedObject 
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Damage(path, "unreadable", str(error))
     if manifest.id != archive or manifest.manifest_path != path:
-        return Damage(path, "changed", f"it speaks of {manifest.path}")
+        return Damage(path, "changed", f"it describes {manifest.path}")
     return manifest
 
 
@@ -143,13 +144,13 @@ def miscounted(said: ArchivedObject, count: int) -> Damage | None:
     """Return the damage if an object's number of events is not its manifest's."""
     if said.count == count:
         return None
-    return Damage(said.manifest_path, "changed", f"it says {said.count} events, and not {count}")
+    return Damage(said.manifest_path, "changed", f"it says {said.count} events instead of {count}")
 
 
 def fetched(
     bucket: OpenStore, objects: Iterable[ArchivedObject]
 ) -> Iterator[tuple[ArchivedObject, bytes | Damage]]:
-    """Yield each with its bytes, or with its damage; one at a time in memory."""
+    """Yield each object with its bytes or its damage; only one is in memory at a time."""
     for each in objects:
         data = bucket.get(each.path)
         if data is None:

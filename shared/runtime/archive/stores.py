@@ -1,7 +1,7 @@
-"""Opens stores: buckets of S3, Google and Azure, and folders, all by one API.
+"""Opens stores: buckets of S3, Google and Azure, and folders, all with one API.
 
-An object is there whole or not at all, and a name is used once: a second write of it reports that
-it is there. Errors are in words for people, without secrets.
+An object exists whole or not at all. A name is used once: a second write reports that the object
+exists. Errors are sentences for people, without secrets.
 """
 
 import os
@@ -20,14 +20,14 @@ from shared.config.outside.store import Store, store_of
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 from shared.runtime.setup_error import SetupError
 
-# Where the file of stores is, and the folder that must contain stores which are folders.
+# The variables with the file of stores, and with the folder that must contain all folder stores.
 STORES_VARIABLE = "HIFI_STORES"
 FOLDERS_VARIABLE = "HIFI_STORE_FOLDERS"
-# A bucket that takes longer for 64 MiB is too slow for us; a handshake takes no more.
+# A bucket that needs longer for 64 MiB is too slow; a handshake needs at most 5 s.
 _REQUEST_S, _CONNECT_S = 60, 5
 _TRIES = 2
 _WORDS_MAX = 200
-# The address of the request, which no tenant may see; and the server's error, as XML.
+# Matches the address of the request, which no tenant may see, and the server's error in XML.
 _ASKED = re.compile(r"(?:Error performing [a-z ]+: )?Error performing [A-Z]+ \S+ in .*? - ")
 _SAID = re.compile(r"<(?:Code|Message)>([^<]*)")
 
@@ -35,11 +35,11 @@ T = TypeVar("T")
 
 
 class StoreAwayError(Exception):
-    """A store fails a request; the text says why, in words for people."""
+    """A store failed a request; the text explains it to people."""
 
 
 class OpenStore:
-    """A store that is open."""
+    """An open store."""
 
     def __init__(self, store: Store, box: SecretBox, *, folders: Path | None) -> None:
         self._store = store
@@ -54,7 +54,7 @@ class OpenStore:
             ) from None
 
     def put_new(self, path: str, data: bytes) -> bool:
-        """Write an object; return False if the name is taken, and leave that object as it is."""
+        """Write an object; if the name is taken, leave that object unchanged and return False."""
 
         def put() -> bool:
             try:
@@ -69,7 +69,7 @@ class OpenStore:
         return is_new
 
     def get(self, path: str) -> bytes | None:
-        """Read an object; None if there is none of that name."""
+        """Read an object; return None if it does not exist."""
 
         def get() -> bytes | None:
             try:
@@ -80,7 +80,7 @@ class OpenStore:
         return self._asked(get)
 
     def names(self, prefix: str) -> Iterator[str]:
-        """The names of all objects below a prefix, in no order."""
+        """Yield the names of all objects below a prefix, in no order."""
         try:
             for some in self._held.list(prefix):
                 yield from (str(each["path"]) for each in some)
@@ -90,7 +90,7 @@ class OpenStore:
             raise StoreAwayError(f"the store {self._store.name}: {_words(error)}") from None
 
     def folders(self, prefix: str) -> list[str]:
-        """The folders right below a prefix, those that are not empty."""
+        """Return the non-empty folders directly below a prefix."""
         listing = self._asked(lambda: self._held.list_with_delimiter(prefix))
         return [str(each) for each in listing["common_prefixes"]]
 
@@ -143,11 +143,11 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked_folder(store: Store, folders: Path | None) -> Path:
-    """Check that a folder is below the one that the operator has named for such stores."""
+    """Check that a folder is below the operator's folder for such stores."""
     folder = Path(store.path)
     if folders is None:
         raise StoreAwayError(
-            f"the store {store.name} is a folder: name the one that all such are in with"
+            f"the store {store.name} is a folder: set the folder that contains all such stores in"
             f" {FOLDERS_VARIABLE}"
         )
     if not folder.resolve().is_relative_to(folders.resolve()):
@@ -159,7 +159,7 @@ def _checked_folder(store: Store, folders: Path | None) -> Path:
 
 
 def _keep(path: Path) -> None:
-    """Bring it to the disk before anybody goes on: the client leaves that to the system."""
+    """Flush a file and its name to the disk now, which the client leaves to the system."""
     for each in (path, path.parent):
         handle = os.open(each, os.O_RDONLY)
         try:
@@ -169,7 +169,7 @@ def _keep(path: Path) -> None:
 
 
 def _words(error: Exception) -> str:
-    """Keep only the reason: the client puts its address before it, and its internals after it."""
+    """Return only the reason in an error, without the client's address and internals around it."""
     reason = _ASKED.sub("", str(error).partition("\n\nDebug source:")[0].strip())
     reason, _, page = reason.partition("<")
     reason += ": ".join(_SAID.findall(page))
@@ -185,8 +185,8 @@ def read_stores(path: Path | None) -> dict[str, Store]:
         return {name: store_of(name, each) for name, each in settings.items()}
     except OSError as error:
         raise SetupError(
-            f"The file of stores {path} cannot be read ({error.strerror}): {STORES_VARIABLE} names"
-            " it."
+            f"The file of stores {path} cannot be read ({error.strerror}): set {STORES_VARIABLE} to"
+            " another file."
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, ConfigError) as error:
         raise SetupError(f"The file of stores {path}: {error}.") from error

@@ -1,6 +1,6 @@
-"""Sends mail through the operator's server, in bounded time and with threads of its own.
+"""Sends mail through the operator's server, in bounded time and in separate threads.
 
-Errors leave out the server's own words, which are for its operator.
+Errors do not quote the server's answers, which are only for its operator.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from weakref import WeakValueDictionary
 from shared.event.times import DAY_MS
 from shared.runtime.channels.message import Message
 
-# The whole exchange, from connect to the last answer.
+# For the whole exchange, from connecting to the last answer.
 WITHIN_S = 20.0
-# The most mails under way at once. Each tenant has at most one of them: if its addresses make the
-# server slow, it delays no other tenant.
+# The most mails in progress at once. Each tenant has one at most, so a tenant whose addresses make
+# the server slow does not delay other tenants.
 _THREADS = 8
 
 
 class MailError(Exception):
-    """A mail was not taken; the text says why."""
+    """A mail was not accepted; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """The server that all mail goes through, and our account there."""
+    """The server for all mail, and Hifi's account there."""
 
     host: str
     port: int
@@ -44,18 +44,18 @@ class MailServer:
     password: str = field(default="", repr=False)
 
     def connection(self) -> smtplib.SMTP:
-        """A connection that is not open yet; it waits up to `WITHIN_S` for each answer."""
+        """Return an unopened connection, which waits up to `WITHIN_S` for each answer."""
         smtp = (
             smtplib.SMTP_SSL(timeout=WITHIN_S, context=ssl.create_default_context())
             if self.tls == "tls"
             else smtplib.SMTP(timeout=WITHIN_S)
         )
-        # The name in the certificate: the public API takes it only if it connects at once.
+        # The name in the certificate: the public API accepts it only if it connects at once.
         smtp._host = self.host  # type: ignore[attr-defined]  # noqa: SLF001
         return smtp
 
     def send(self, smtp: smtplib.SMTP, mail: EmailMessage, to: Sequence[str]) -> int:
-        """Send a mail; return how many recipients the server has refused. It blocks."""
+        """Send a mail, blocking; return the number of refused recipients."""
         try:
             smtp.connect(self.host, self.port)
             if self.tls == "starttls":
@@ -72,14 +72,14 @@ class MailServer:
 
 @dataclass(slots=True)
 class MailAllowance:
-    """How many mails each tenant may have sent on a day (UTC), by this process."""
+    """The limit of mails for each tenant in a day (UTC), in this process."""
 
     day_max: int
     _day: int = 0
     _used: dict[str, int] = field(default_factory=dict)
 
     def use(self, tenant: str, count: int, *, now_ms: int) -> bool:
-        """Say whether this many may be sent, and count them as sent if so."""
+        """Return whether this many mails may be sent; if so, count them as sent."""
         if (day := now_ms // DAY_MS) != self._day:
             self._day, self._used = day, {}
         used = self._used.get(tenant, 0) + count
@@ -89,26 +89,26 @@ class MailAllowance:
         return True
 
     def give_back(self, tenant: str, count: int) -> None:
-        """Take back mails that were not sent."""
+        """Subtract mails that were not sent."""
         self._used[tenant] = max(0, self._used.get(tenant, 0) - count)
 
 
 class Mailer:
-    """Sends mail; none while there is no server."""
+    """Sends mail; without a server every mail is an error."""
 
     def __init__(self, server: MailServer | None, allowance: MailAllowance) -> None:
         self.server, self._allowance = server, allowance
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mail")
         self._turns = asyncio.Semaphore(_THREADS)
-        # The turns of tenants that have one or wait for one now.
+        # The turns of tenants that are sending or waiting.
         self._turns_of: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def send(self, message: Message, to: Sequence[str], *, tenant: str, now_ms: int) -> str:
-        """Send a mail; return the server's answer, or raise MailError if it goes to nobody."""
+        """Send a mail; return its result, or raise MailError if no recipient gets it."""
         if self.server is None:
-            raise MailError("this Hifi sends no mail: whoever runs it sets HIFI_MAIL_HOST")
+            raise MailError("this Hifi sends no mail: its operator sets HIFI_MAIL_HOST")
         if not self._allowance.use(tenant, len(to), now_ms=now_ms):
-            raise MailError("the tenant has sent as many mails today as it may")
+            raise MailError("the tenant has reached its limit of mails for today")
         is_sent = False
         try:
             turn = self._turns_of.setdefault(tenant, asyncio.Lock())
@@ -119,7 +119,7 @@ class Mailer:
             if not is_sent:
                 self._allowance.give_back(tenant, len(to))
         some = f" for {len(to) - refused} of {len(to)} recipients" if refused else ""
-        return f"the mail server took it{some}"
+        return f"the mail server accepted it{some}"
 
     async def _exchange(
         self, server: MailServer, message: Message, to: Sequence[str], now_ms: int
@@ -142,20 +142,20 @@ class Mailer:
             why = f"the mail server cannot be used ({type(error).__name__})"
             raise MailError(why) from error
         finally:
-            # A thread that still waits for it goes on at once.
+            # A thread that still waits for the server continues at once.
             if (waited_for := smtp.sock) is not None:
                 with contextlib.suppress(OSError):
                     waited_for.shutdown(socket.SHUT_RDWR)
 
 
 def _mail(server: MailServer, message: Message, to: Sequence[str], now_ms: int) -> EmailMessage:
-    # Every server takes ASCII.
+    # Every server accepts ASCII.
     mail = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
     mail["From"], mail["To"] = server.sender, ", ".join(to)
     mail["Subject"] = message.title
     mail["Date"] = format_datetime(datetime.fromtimestamp(now_ms / 1000, UTC))
     mail["Message-ID"] = f"<{message.id}@{server.sender.partition('@')[2]}>"
-    # No absence notice may answer it (RFC 3834).
+    # Out-of-office replies must not answer it (RFC 3834).
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(message.body.decode())
     return mail

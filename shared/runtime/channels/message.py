@@ -1,4 +1,4 @@
-"""Messages to channels: a title, and a body in the form that the channel takes."""
+"""Messages to channels: a title, and a body in the channel's format."""
 
 import json
 import os
@@ -9,19 +9,19 @@ from shared.config.outside.channel import Channel
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message, as it goes out."""
+    """One message in its final form."""
 
-    # The same when it is sent again.
+    # A repeated message has the same id.
     id: str
-    # The subject of a mail; in the others it is in the body.
+    # The subject of a mail; other channels have it in the body.
     title: str
     # JSON, or the text of a mail.
     body: bytes
 
 
 def trial_message(channel: Channel) -> Message:
-    """One that only tries whether the channel works."""
-    title = f"Hifi: a try of channel {channel.name}. Nothing is the matter."
+    """Return a message that tests whether a channel works."""
+    title = f"Hifi: this is a test of channel {channel.name}. There is no trouble."
     match channel.via:
         case "mail":
             body = f"{title}\n".encode()

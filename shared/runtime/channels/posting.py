@@ -1,7 +1,7 @@
-"""Posts a message to an address: where it may go is judged as for destinations, in bounded time.
+"""Posts messages to channels' addresses, in bounded time, with the address rules of destinations.
 
-The connection goes to an address that was judged, so that no second look-up answers otherwise. No
-redirect is followed, and of the answer only the status is read.
+The connection goes to the checked address itself, so a second look-up cannot return another one.
+Redirects are not followed, and only the status of the answer is read.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from shared.runtime.channels.message import Message
 from shared.runtime.resolver import NoSuchHostError, Resolver, ResolverDownError, ascii_host
 
 _WITHIN_S = 10.0
-# Try this many addresses of a name, and each but the last for this long: one may be away.
+# Try this many addresses of a name, each but the last for this long, as one may be down.
 _ADDRESSES_MAX = 3
 _CONNECT_WITHIN_S = 2.0
 _PORTS = {"http": 80, "https": 443}
@@ -27,12 +27,12 @@ _STATUS_LINE_BYTES_MAX = 4_096
 
 
 class PostError(Exception):
-    """A message was not taken; the text says why, without its address."""
+    """A message was not accepted; the text says why, without its address."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelPoster:
-    """Posts messages, only to addresses that are allowed."""
+    """Posts messages to allowed addresses."""
 
     resolver: Resolver
     allow_private: bool
@@ -40,7 +40,7 @@ class ChannelPoster:
     async def post(
         self, url: str, message: Message, keys: Sequence[bytes], *, tenant: str, now_ms: int
     ) -> str:
-        """Post a message; return the answer if it was taken, and raise PostError otherwise."""
+        """Post a message; return the answer if it is a success, and raise PostError otherwise."""
         headers = [("content-type", "application/json"), ("user-agent", "hifi-notices")]
         if keys:
             timestamp_s = str(now_ms // 1000)
@@ -55,7 +55,7 @@ class ChannelPoster:
         except TimeoutError:
             raise PostError(f"no answer in {_WITHIN_S:g} s") from None
         except PermissionError:
-            raise PostError("nothing is sent to such an address") from None
+            raise PostError("Hifi may not send to this address") from None
         except (NoSuchHostError, ResolverDownError):
             raise PostError("its name has no address") from None
         except (
@@ -97,7 +97,7 @@ class ChannelPoster:
             line = await reader.readuntil(b"\n")
             version, status, *_ = line.split(maxsplit=2)
             if not version.startswith(b"HTTP/1."):
-                raise ValueError("no HTTP")
+                raise ValueError("not HTTP")
             return int(status)
         finally:
             # Drop the rest of the answer: do not wait for a peer that does not close.

@@ -13,14 +13,14 @@ from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
 @dataclass(frozen=True, slots=True)
 class ChannelSender:
-    """Sends to channels; nothing that goes wrong with one is an error."""
+    """Sends to channels; a failure is an answer, never an error."""
 
     poster: ChannelPoster
     mailer: Mailer
     box: SecretBox
 
     async def send(self, channel: Channel, message: Message, *, now_ms: int) -> ChannelAnswer:
-        """In bounded time."""
+        """Send a message in bounded time; return the channel's answer or the failure."""
         try:
             if channel.via == "mail":
                 says = await self.mailer.send(

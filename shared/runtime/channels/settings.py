@@ -1,4 +1,4 @@
-"""Lists what can be set for channels from outside, the same for observe and every gateway."""
+"""Reads the settings of channels, which observe and all gateways share."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,19 +17,19 @@ from shared.runtime.setup_error import SetupError
 
 def _sender(text: str) -> str:
     if text and not is_mailbox(text):
-        raise SetupError("HIFI_MAIL_FROM is no mail address such as hifi@shop.example.")
+        raise SetupError("HIFI_MAIL_FROM is not a mail address such as hifi@shop.example.")
     return text
 
 
 class ChannelSettings(SecretSettings):
-    """HIFI_MAIL_*: through which server mail goes; without a host there is none."""
+    """HIFI_MAIL_*: the server for mail; without a host no mail is sent."""
 
     model_config = SettingsConfigDict(frozen=True, hide_input_in_errors=True)
 
-    # Whether channels may be at private addresses.
+    # Whether channels may have private addresses.
     allow_private: bool = False
     mail_host: str = Field(default="", validation_alias="HIFI_MAIL_HOST")
-    # Where servers take mail from programs that sign in (RFC 6409); with `tls` it is mostly 465.
+    # The servers' port for programs that sign in (RFC 6409); with `tls` it is usually 465.
     mail_port: Annotated[int, Field(ge=1, le=65_535)] = Field(
         default=587, validation_alias="HIFI_MAIL_PORT"
     )
@@ -43,15 +43,15 @@ class ChannelSettings(SecretSettings):
     mail_from: Annotated[str, AfterValidator(_sender)] = Field(
         default="", validation_alias="HIFI_MAIL_FROM"
     )
-    # The most mails that a process sends for one tenant in a day, counted for each recipient:
-    # recipients have not consented.
+    # The most mails that a process sends for one tenant in a day, counted for each recipient. There
+    # is a limit because recipients have not consented.
     mail_tenant_day_max: Annotated[int, Field(ge=1)] = Field(
         default=200, validation_alias="HIFI_MAIL_TENANT_DAY_MAX"
     )
 
     @property
     def channel_sender(self) -> ChannelSender:
-        """The sender to channels of this process: only one, as it counts each tenant's mails."""
+        """The process's only sender to channels, as it counts each tenant's mails."""
         mailer = Mailer(self.mail_server, MailAllowance(self.mail_tenant_day_max))
         return ChannelSender(ChannelPoster(Resolver(), self.allow_private), mailer, self.secret_box)
 
@@ -61,11 +61,11 @@ class ChannelSettings(SecretSettings):
         if not self.mail_host:
             return None
         if not self.mail_from:
-            raise SetupError("HIFI_MAIL_HOST is set, and HIFI_MAIL_FROM is not: as whom to send?")
+            raise SetupError("HIFI_MAIL_HOST is set, but HIFI_MAIL_FROM is not: set the sender.")
         if (self.mail_password_file is None) != (not self.mail_user):
-            raise SetupError("HIFI_MAIL_USER and HIFI_MAIL_PASSWORD_FILE go together.")
+            raise SetupError("Set both HIFI_MAIL_USER and HIFI_MAIL_PASSWORD_FILE, or neither.")
         if self.mail_user and self.mail_tls == "off":
-            raise SetupError("HIFI_MAIL_TLS is off: HIFI_MAIL_USER signs in over TLS alone.")
+            raise SetupError("HIFI_MAIL_TLS is off, but HIFI_MAIL_USER signs in only over TLS.")
         return MailServer(
             host=self.mail_host,
             port=self.mail_port,

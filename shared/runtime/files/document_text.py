@@ -1,7 +1,7 @@
-"""Reads documents, YAML or JSON, and knows the line of each part.
+"""Reads documents in YAML or JSON, with the line of each part.
 
-It takes only the part of YAML that JSON has: `no` is a text and not false, 12:30 is no number of
-seconds, a date is a text, and no alias repeats another part.
+It accepts only the part of YAML that JSON has: `no` is a string and not false, 12:30 is not a
+number of seconds, a date is a string, and aliases are refused.
 """
 
 import re
@@ -23,7 +23,7 @@ _KINDS = frozenset({"map", "seq", "str", "bool", "null", "int", "float"})
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Takes plain words as JSON does (YAML 1.2, core schema, without its octals)."""
+    """Reads plain words as JSON does (YAML 1.2, core schema, without its octals)."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - so it is called there
 
@@ -41,16 +41,16 @@ for _tag, _pattern, _first in (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The content of a text, and the line (from 1) of each part, by the part's pointer."""
+    """The content of a text, and the line (from 1) of each part by its pointer."""
 
     name: str
     fields: dict[str, Any]
     lines: dict[str, int]
 
     def pipeline(self) -> Pipeline:
-        """Parse a pipeline; raise UsageError with the line if the text cannot be one."""
+        """Parse a pipeline; raise UsageError with the line if the document is not valid."""
         try:
-            # Passwords are replaced: the check of the rest does not need them.
+            # Replace passwords: the check of the rest does not need them.
             pipeline = Pipeline.of(change_passwords(self.fields, lambda *_: SEALED_PREFIX))
         except ConfigError as error:
             pointer = "/" + error.setting.replace(".", "/") if error.setting else ""
@@ -60,46 +60,46 @@ class Document:
         return pipeline
 
     def line(self, pointer: str) -> int | None:
-        """The line of a part, or of the part around it."""
+        """Return the line of a part, or of the part around it."""
         at = pointer
         while at and at not in self.lines:
             at = at.rpartition("/")[0]
         return self.lines.get(at)
 
     def place(self, pointer: str) -> str:
-        """Where in the text a part is, for people: its line, and how it is reached."""
+        """Return the place of a part for people: its line and its path."""
         path, number = ".".join(pointer.split("/")[1:]), self.line(pointer)
         line = self.name if number is None else f"{self.name}:{number}"
         return f"{line}: {path}" if path else line
 
 
 def document_of(raw: bytes, name: str, *, bytes_max: int = DOCUMENT_BYTES_MAX) -> Document:
-    """Parse one document; raise UsageError with the line where the text is none."""
+    """Parse one document; raise UsageError with the line of a mistake."""
     first, *more = documents_of(raw, name, bytes_max=bytes_max)
     if more:
         raise UsageError(
-            f"{more[0].place('')}: another document begins here, and one is wanted:"
+            f"{more[0].place('')}: a second document begins here, but only one is allowed:"
             " `hifi apply -f` takes several."
         )
     return first
 
 
 def documents_of(raw: bytes, name: str, *, bytes_max: int) -> list[Document]:
-    """All documents of a text, which may be in a list."""
+    """Parse all documents of a text; a list counts as several documents."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is no text: byte {error.start} is not UTF-8.") from error
+        raise UsageError(f"{name} is not a text: byte {error.start} is not UTF-8.") from error
     if len(raw) > bytes_max:
-        raise UsageError(f"{name} has {len(raw):,} bytes; {bytes_max:,} are the most.")
+        raise UsageError(f"{name} has {len(raw):,} bytes; {bytes_max:,} are the limit.")
     try:
         for event in yaml.parse(text, Loader=_Loader):
             if isinstance(event, yaml.AliasEvent):
                 line = event.start_mark.line + 1
-                raise UsageError(f"{name}:{line}: *{event.anchor} is nothing that JSON has.")
+                raise UsageError(f"{name}:{line}: *{event.anchor} has no equivalent in JSON.")
         roots = [*_roots(text)]
         if not roots or not all(isinstance(root, yaml.MappingNode) for root in roots):
-            raise UsageError(f"{name} does not hold an object: begin with `name: ...`.")
+            raise UsageError(f"{name} is not an object: begin with `name: ...`.")
         return [
             Document(
                 name,
@@ -135,17 +135,17 @@ def _lines(node: yaml.Node, file: str, pointer: str, depth: int) -> Iterator[tup
     if depth > _DEPTH_MAX:
         raise UsageError(f"{file}:{line}: it is nested deeper than {_DEPTH_MAX} levels.")
     if node.tag.removeprefix("tag:yaml.org,2002:") not in _KINDS:
-        raise UsageError(f"{file}:{line}: {node.tag} is nothing that JSON has.")
+        raise UsageError(f"{file}:{line}: {node.tag} has no equivalent in JSON.")
     if isinstance(node, yaml.MappingNode):
         names: set[str] = set()
         for key, value in node.value:
             name, at = str(key.value), key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise UsageError(f"{file}:{at}: a member's name is a text.")
+                raise UsageError(f"{file}:{at}: a member's name must be a text.")
             if name in names:
-                raise UsageError(f"{file}:{at}: {name!r} is here twice.")
+                raise UsageError(f"{file}:{at}: {name!r} is set twice.")
             names.add(name)
-            # A name is a text even if it looks otherwise: the country NO, the number 1.
+            # A name is always a string, even if it looks like a boolean or a number (NO, 1).
             key.tag = "tag:yaml.org,2002:str"
             yield f"{pointer}/{name}", at
             yield from _lines(value, file, f"{pointer}/{name}", depth + 1)

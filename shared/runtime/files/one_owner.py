@@ -11,7 +11,7 @@ from shared.runtime.setup_error import SetupError
 
 @contextlib.contextmanager
 def own_folder(folder: Path, *, what: str) -> Iterator[None]:
-    """Hold the folder; the kernel gives it back however the process ends, kill -9 included."""
+    """Hold the folder; the kernel releases it however the process ends, even after kill -9."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "owner.lock"
     with path.open("a+") as file:

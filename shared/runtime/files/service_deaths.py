@@ -1,4 +1,4 @@
-"""Tells the console of services that die again and again, by a file that their keeper writes."""
+"""Reads and writes the file by which the console learns of services that keep dying."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -7,17 +7,17 @@ import msgspec
 
 from shared.runtime.files.whole_file import write_whole
 
-# A service that has lived this long after a death counts as well again.
+# A service that has lived this long after a death counts as healthy again.
 MEMORY_MS = 600_000
 
 
 class ServiceDeath(msgspec.Struct, frozen=True):
-    """A service that has died, how often of late, and when it is started again."""
+    """A dead service, how often it died recently, and when it will be restarted."""
 
     name: str
     # How it ended, as in "was ended by SIGKILL".
     how: str
-    # Its last output, and where the rest is.
+    # Its last output, and the place of the rest.
     last_words: str
     count: int
     again_at_ms: int

@@ -1,11 +1,11 @@
-"""Finds the cache of downloads: jars, for every Hifi on the machine."""
+"""Finds the cache of downloaded jars, which every Hifi on the machine shares."""
 
 import os
 from pathlib import Path
 
 
 def default_cache() -> Path:
-    """$HIFI_CACHE, else hifi under $XDG_CACHE_HOME, else ~/.cache/hifi."""
+    """Return $HIFI_CACHE, else hifi below $XDG_CACHE_HOME, else ~/.cache/hifi."""
     if own := os.environ.get("HIFI_CACHE"):
         return Path(own).expanduser().absolute()
     home = os.environ.get("XDG_CACHE_HOME", "")

@@ -1,7 +1,7 @@
-"""Makes the folder that Spark's launcher gets as JAVA_HOME.
+"""Makes the JAVA_HOME folder for Spark's launcher.
 
 The launcher adds a module of vector instructions to each command, which only Spark's machine
-learning uses. A Java without that module, as the wheel's is, does not start with it.
+learning uses. A Java without that module, such as the wheel's, would not start with it.
 """
 
 import shlex
@@ -20,11 +20,11 @@ exec {java} "$@"
 
 
 def home_for_spark(java: Java, *, folder: Path) -> Path:
-    """A folder in this one, whose `bin/java` leaves that module out."""
+    """Make and return a subfolder whose `bin/java` leaves that module out."""
     program = folder.absolute() / "java" / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     text = _WITHOUT_THE_MODULE.format(java=shlex.quote(str(java.path.absolute())))
-    # A full disk must not keep a service from starting again.
+    # A full disk must not keep a service from restarting.
     if not program.is_file() or program.read_text() != text:
         write_whole(program, text.encode(), mode=0o755)
     return program.parent.parent

@@ -1,7 +1,7 @@
-"""Runs the Ivy that ships inside pyspark: it fetches jars by coordinate from the package registry.
+"""Runs the Ivy in pyspark, which fetches jars by coordinate from the package registry.
 
-No registry is named here: Ivy knows its own default, and a company with a mirror of its own
-passes an Ivy settings file.
+No registry is named here: Ivy has its own default, and a company with its own mirror passes an Ivy
+settings file.
 """
 
 import re
@@ -17,23 +17,23 @@ from xml.sax.saxutils import quoteattr
 from shared.runtime.java.java import find_java
 from shared.runtime.setup_error import SetupError
 
-# The 46 broker jars took 13 s here; ten minutes is a slow mobile link (0.6 Mbit/s) for 44 MB.
+# The 46 broker jars took 13 s; 10 min is enough for 44 MB over a slow mobile link (0.6 Mbit/s).
 _FETCH_TIMEOUT_S = 600.0
-# Without poms Ivy asks for the jars alone, which saves 38 of 52 s over resolving transitively.
-# Its own checksum files are not asked for either: the lock has SHA-256, and it is checked here.
+# Without poms Ivy requests only the jars, which takes 14 s instead of 52 s with poms. It does not
+# request checksum files either: our lock has SHA-256 digests, which are checked here.
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="jars"/>
   <resolvers><ibiblio name="jars" m2compatible="true" usepoms="{poms}"/></resolvers>
 </ivysettings>
 """
-# Where a jar is put: its coordinate can be told from its path.
+# The path of a jar, which shows its coordinate.
 _PLACE = "[organisation]/[module]/[revision]/[artifact]-[revision].[ext]"
 # Ivy's line about a finished download: [SUCCESSFUL ] group#artifact;version!file.jar (12ms)
 _FETCHED = re.compile(r"\[SUCCESSFUL \] (.+)#(.+);(.+)!")
 
 
 def file_name(coordinate: str) -> str:
-    """The name of the jar group:artifact:version."""
+    """Return the file name of the jar group:artifact:version."""
     _, artifact, version = coordinate.split(":")
     return f"{artifact}-{version}.jar"
 
@@ -47,9 +47,9 @@ def fetched_jars(
     transitive: bool = False,
     on_line: Callable[[str], object],
 ) -> Iterator[list[Path]]:
-    """Fetch jars to a folder that goes with the block; raise SetupError when it fails.
+    """Fetch jars to a folder that exists during the block; raise SetupError on failure.
 
-    Ivy's own cache stands inside, so a bad download is never taken for a good one later.
+    Ivy's own cache is in the same folder, so a bad download is never reused later.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="fetch-") as temporary:
         work = Path(temporary)
@@ -80,8 +80,8 @@ def _run(argv: Sequence[str], on_line: Callable[[str], object]) -> None:
             ivy.kill()
     if code != 0:
         raise SetupError(
-            "Set-up needs the package registry once, to fetch jars, and could not reach it or "
-            f"find a jar there (Ivy said: {last_error(lines)}): check the network, or name your "
+            "Set-up needs the package registry once, to fetch jars, but could not reach it or "
+            f"find a jar there (Ivy said: {last_error(lines)}): check the network, or set your "
             "own mirror in an Ivy settings file, and run again."
         )
 
@@ -105,13 +105,13 @@ def ivy_xml(wanted: Sequence[str], *, transitive: bool) -> str:
 
 
 def fetched(line: str) -> str | None:
-    """The coordinate in Ivy's line about a finished download, or None for any other line."""
+    """Return the coordinate in Ivy's line about a finished download; None for other lines."""
     match = _FETCHED.search(line)
     return ":".join(match.groups()) if match else None
 
 
 def last_error(lines: Sequence[str]) -> str:
-    """The line that tells most about a failure: the last one with a cause, else the last one."""
+    """Return the most informative line about a failure: the last one with a cause, or at all."""
     for mark in ("Exception", "Host ", "FAILED", "not found", "ERROR", "rror"):
         for line in reversed(lines):
             if mark in line:
@@ -121,7 +121,7 @@ def last_error(lines: Sequence[str]) -> str:
 
 def _ivy_jar() -> Path:
     try:
-        # This only finds its place: importing pyspark costs 0.5 s.
+        # Only find its place: importing pyspark takes 0.5 s.
         jars = Path(str(distribution("pyspark").locate_file("pyspark/jars")))
         return next(jars.glob("ivy-*.jar"))
     except (PackageNotFoundError, StopIteration):

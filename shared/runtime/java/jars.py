@@ -1,4 +1,4 @@
-"""Finds the jars of the lock, and refuses any whose bytes differ from it."""
+"""Finds the jars of the lock file, and refuses a jar whose bytes differ from it."""
 
 import contextlib
 import fcntl
@@ -33,7 +33,7 @@ class LockedJar:
 
 @dataclass(frozen=True, slots=True)
 class JarProgress:
-    """Jar `done` of `total` has come; `size_bytes` is the size of all jars so far."""
+    """Jar `done` of `total` has arrived; `size_bytes` is the size of all jars so far."""
 
     jar_set: JarSet
     file_name: str
@@ -53,12 +53,12 @@ def ensure_jars(
     on_progress: OnProgress = lambda _: None,
     ivy_settings: Path | None = None,
 ) -> list[Path]:
-    """The jars of one set, in lock order; each is checked now, and fetched if it is missing."""
+    """Return the jars of one set, in lock order; check each one, and fetch missing ones."""
     locked = read_lock()[jar_set]
     folder = cache / "jars" / jar_set
     if missing_jars(locked, folder=folder):
         with _only_one(cache):
-            # Another process may have fetched them while this one waited for its turn.
+            # Another process may have fetched them while we waited for the lock.
             if missing := missing_jars(locked, folder=folder):
                 report = _report(jar_set, missing, on_progress)
                 _fetch(missing, folder, ivy_settings, on_line=report)
@@ -66,7 +66,7 @@ def ensure_jars(
 
 
 def read_lock() -> dict[str, list[LockedJar]]:
-    """The jars of each set."""
+    """Return the jars of each set."""
     return {
         jar_set: [LockedJar(**row) for row in rows]
         for jar_set, rows in tomllib.loads(LOCK_PATH.read_text()).items()
@@ -74,7 +74,7 @@ def read_lock() -> dict[str, list[LockedJar]]:
 
 
 def missing_jars(locked: Sequence[LockedJar], *, folder: Path) -> list[LockedJar]:
-    """The jars not in the folder yet; SetupError if one is there with other bytes."""
+    """Return the jars that are not in the folder; SetupError if one has other bytes."""
     with ThreadPoolExecutor(_HASH_THREADS) as pool:
         present = pool.map(lambda jar: _is_present(jar, folder), locked)
         return [jar for jar, here in zip(locked, present, strict=True) if not here]
@@ -98,7 +98,7 @@ def _is_present(jar: LockedJar, folder: Path) -> bool:
 def _check(jar: LockedJar, actual: str, path: Path, *, mend: str) -> None:
     if actual != jar.sha256:
         raise SetupError(
-            f"{path} is corrupt: its SHA-256 is {actual[:12]}…, and the lock says "
+            f"{path} is corrupt: its SHA-256 is {actual[:12]}…, but the lock file has "
             f"{jar.sha256[:12]}…; {mend}."
         )
 
@@ -106,7 +106,7 @@ def _check(jar: LockedJar, actual: str, path: Path, *, mend: str) -> None:
 def _report(
     jar_set: JarSet, missing: Sequence[LockedJar], on_progress: OnProgress
 ) -> Callable[[str], None]:
-    """Turns Ivy's lines into progress: jar k of the n that are missing."""
+    """Return a function that turns Ivy's lines into progress: jar k of n missing ones."""
     awaited = {jar.coordinate: jar.size_bytes for jar in missing}
     total, size_total = len(awaited), sum(awaited.values())
 
@@ -129,14 +129,14 @@ def _fetch(
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [jar.coordinate for jar in missing]
-    # Beside the folder, so that the move into place is a rename within one file system.
+    # Fetch beside the folder, so that the move into it is a rename within one file system.
     with fetched_jars(wanted, folder=folder.parent, settings=settings, on_line=on_line) as paths:
         by_name = {path.name: path for path in paths}
         for jar in missing:
             path = by_name.get(jar.file_name)
             if path is None:
                 raise SetupError(
-                    f"Ivy did not bring {jar.coordinate}: check the Ivy settings, and run again."
+                    f"Ivy did not fetch {jar.coordinate}: check the Ivy settings, and run again."
                 )
             _check(jar, sha256_of(path), path, mend="the registry sent other bytes: tell its owner")
         for jar in missing:
@@ -145,12 +145,12 @@ def _fetch(
 
 @contextlib.contextmanager
 def _only_one(cache: Path) -> Iterator[None]:
-    """One process at a time fetches; the kernel frees the lock however its holder ends."""
+    """Let one process fetch at a time; the kernel releases the lock however its holder ends."""
     folder = cache / "jars"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "fetch.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         for left_over in folder.glob("fetch-*"):
-            # It belongs to a process that was killed while it fetched: nobody else is inside now.
+            # It is from a process that was killed during a fetch, as nobody else holds the lock.
             shutil.rmtree(left_over, ignore_errors=True)
         yield

@@ -1,4 +1,4 @@
-"""Makes jars.lock from our coordinates: `python -m shared.runtime.java.jars_lock`."""
+"""Writes jars.lock from our coordinates: `python -m shared.runtime.java.jars_lock`."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,18 +7,18 @@ from pathlib import Path
 from shared.runtime.java.ivy import fetched_jars
 from shared.runtime.java.jars import LOCK_PATH, LockedJar, sha256_of
 
-# The jars that we choose; everything else in the lock follows from them.
+# The jars that we choose; all others in the lock file are their dependencies.
 _BROKER = (
     "org.apache.kafka:kafka_2.13:4.3.1",
-    # The broker's own jars have no binding of slf4j to log4j2: without one it logs nothing.
+    # The broker's own jars do not bind slf4j to log4j2; without this one the broker logs nothing.
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
 )
-# Without their dependencies: pyspark 4.2.0 already has all of those.
+# These are fetched without dependencies, because pyspark 4.2.0 has all of them.
 _SPARK = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    # The newest that the registry can give; measured to work with 4.2.0.
+    # The newest in the registry; tests show that it works with 4.2.0.
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-    # Older clients can put a record on the wrong topic (KAFKA-19012).
+    # Older clients can write a record to a wrong topic (KAFKA-19012).
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def lock_text(sets: Mapping[str, Sequence[LockedJar]]) -> str:
-    """The lock file: sorted, so that the same choice always gives the same bytes."""
+    """Return the lock file's text, sorted, so that the same jars always give the same bytes."""
     rows = [
         f'\n[[{name}]]\ncoordinate = "{jar.coordinate}"\n'
         f'sha256 = "{jar.sha256}"\nsize_bytes = {jar.size_bytes}\n'

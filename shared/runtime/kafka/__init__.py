@@ -1,1 +1,1 @@
-"""Kafka at work: topics, records, positions."""
+"""Access to Kafka: topics, records, positions."""

@@ -28,14 +28,14 @@ from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 log = structlog.get_logger()
 
 KafkaProducer: TypeAlias = AIOKafkaProducer
-# Another producer of the same transactional id has begun. The client raises the second error when
-# it has seen the first in the background.
+# Another producer with the same transactional id has begun. The client raises the second error if
+# it has seen the first one in the background.
 FENCED = (ProducerFenced, IllegalOperation)
-# Only trying again may help against these.
+# Errors after which only another try can help.
 AWAY = (KafkaError, OSError, KafkaUnavailableError)
-# A leader is elected within seconds.
+# The election of a leader takes seconds.
 _ASK_AGAIN_S = 0.1
-# Linger: on, for 0 s.
+# SO_LINGER: on, for 0 s.
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 # Errors about a single record, not about the producer.
 RECORD_REFUSED = (MessageSizeTooLargeError,)
@@ -43,14 +43,14 @@ RECORD_REFUSED = (MessageSizeTooLargeError,)
 
 # aiokafka has no annotations.
 class _KafkaConnection(conn.AIOKafkaConnection):  # type: ignore[misc]
-    """A connection of any client, whose ends leave nothing undone."""
+    """A connection of any client, which reports errors and ends cleanly."""
 
     def send(self, request: Any, expect_response: bool = True) -> Any:  # noqa: FBT001, FBT002 - as given
-        """Send as aiokafka does, but raise an error of uvloop as one of Kafka's.
+        """Send like aiokafka, but raise an error of uvloop as one of Kafka's.
 
         uvloop raises RuntimeError for a socket that was reset a moment ago, before the reader of
-        the connection has heard of it. aiokafka expects no such error: its task that
-        learns the leaders ended, and then its client waited without end.
+        the connection has noticed. aiokafka does not expect this error: its task that learns the
+        leaders ended, and then its client waited forever.
         """
         try:
             return super().send(request, expect_response)
@@ -59,21 +59,21 @@ class _KafkaConnection(conn.AIOKafkaConnection):  # type: ignore[misc]
             raise KafkaConnectionError(f"{self!r} is broken: {error}") from error
 
     def close(self, reason: Any = None, exc: Exception | None = None) -> Any:
-        """As aiokafka does, but a request that times out leaves nothing behind to be written.
+        """Close like aiokafka, but discard the unsent bytes of a request that has timed out.
 
-        Otherwise the kernel would still send those bytes when the broker wakes, long after the
-        request was reported as failed.
+        Otherwise the kernel would still send them when the broker wakes, long after the request
+        was reported as failed.
         """
         if reason is conn.CloseReason.CONNECTION_TIMEOUT and (writer := self._writer) is not None:
             raw = writer.get_extra_info("socket")
             if raw.fileno() >= 0:
-                # Reset: the kernel's buffer is dropped as well.
+                # A reset also discards the kernel's buffer.
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
                 writer.transport.abort()
         return super().close(reason, exc)
 
 
-# Clients make their connections themselves, and take the class from here.
+# Clients create their connections themselves, and look up the class here.
 conn.AIOKafkaConnection = _KafkaConnection
 
 
@@ -81,7 +81,7 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
     """Sends single requests of Kafka's protocol to single brokers."""
 
     start, stop = AIOKafkaClient.bootstrap, AIOKafkaClient.close
-    # Waits until the leaders of a topic are known.
+    # It waits until the leaders of a topic are known.
     wait_for_topic = AIOKafkaClient._wait_on_metadata  # noqa: SLF001 - others have no way to
 
 
@@ -89,11 +89,11 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]
     """Reads a log."""
 
     async def stop(self) -> None:
-        """As aiokafka does, but the end of a fetch is not mistaken for our own.
+        """Stop like aiokafka, but do not mistake the end of a fetch for our own cancellation.
 
-        It cancels each fetch and waits for it. One that pauses after an error, as while Kafka is
-        away, ends in that cancellation, which then left `stop` and looked as if we were cancelled:
-        a process ended of it, and never stopped the parts that come after the fetches.
+        aiokafka cancels each fetch and waits for it. A fetch that pauses after an error, such as
+        while Kafka is down, ends with CancelledError. That error used to leave `stop` as if we had
+        been cancelled: it ended a process, and the parts after the fetches were never stopped.
         """
         if (fetcher := self._fetcher) is not None:
             fetches = [fetcher._fetch_task, *fetcher._pending_tasks]  # noqa: SLF001 - see above
@@ -120,11 +120,11 @@ C = TypeVar("C", bound=_Client)
 
 
 def new_consumer(bootstrap_servers: str, **options: Any) -> KafkaConsumer:
-    """A consumer that belongs to no group: its reader keeps the position."""
+    """Return a consumer without a group: its reader keeps the position."""
     defaults = {
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
-        # A re-drive writes in transactions: an aborted one has written nothing.
+        # Redrives write in transactions: an aborted one has written nothing.
         "isolation_level": "read_committed",
     }
     consumer = KafkaConsumer(**client_connection(bootstrap_servers), **(defaults | options))
@@ -132,7 +132,7 @@ def new_consumer(bootstrap_servers: str, **options: Any) -> KafkaConsumer:
 
 
 def new_producer(bootstrap_servers: str, **options: Any) -> AIOKafkaProducer:
-    """A producer whose reports mean that every replica in sync has the record."""
+    """Return a producer whose reports mean that every replica in sync has the record."""
     producer = AIOKafkaProducer(
         **client_connection(bootstrap_servers), **({"acks": "all"} | options)
     )
@@ -140,28 +140,28 @@ def new_producer(bootstrap_servers: str, **options: Any) -> AIOKafkaProducer:
 
 
 def new_admin(bootstrap_servers: str, **options: Any) -> KafkaAdmin:
-    """A client for topics and their settings."""
+    """Return a client for topics and their settings."""
     return KafkaAdmin(**client_connection(bootstrap_servers), **options)
 
 
 def new_client(bootstrap_servers: str, **options: Any) -> KafkaClient:
-    """A client for requests that the others do not offer."""
+    """Return a client for requests that the others do not offer."""
     client = KafkaClient(**client_connection(bootstrap_servers), **options)
     return _with_pauses(client, client)
 
 
 def _with_pauses(owner: C, client: AIOKafkaClient) -> C:
-    """Have a client pause before it asks again for the leaders of the same topics.
+    """Make a client pause before it asks again for the leaders of the same topics.
 
-    aiokafka does not: while nobody leads one Kafka partition that it has a record for, it asks
-    hundreds of times a second, for most of a core of ours and a fifth of one of each broker's.
+    aiokafka does not pause. While a Kafka partition for one of its records has no leader, it asks
+    hundreds of times a second, which takes most of a core here and a fifth of one at each broker.
     """
     ask = client._metadata_update  # noqa: SLF001 - it has no hook for this
     asked_s, known = -math.inf, frozenset[str]()
 
     async def ask_later(cluster: Any, topics: Collection[str] | None) -> bool:
         nonlocal asked_s, known
-        # A caller that waits for its own answer gets it at once.
+        # A caller that waits for its own answer is not delayed.
         if cluster is client.cluster:
             if known == frozenset(topics or ()):
                 await asyncio.sleep(asked_s + _ASK_AGAIN_S - time.monotonic())
@@ -169,7 +169,7 @@ def _with_pauses(owner: C, client: AIOKafkaClient) -> C:
         try:
             is_told: bool = await ask(cluster, topics)
         except Exception:
-            # Otherwise the asking task would end, and its waiters would hang.
+            # Otherwise the client's task would end, and callers would wait forever.
             log.exception("kafka.not_asked")
             return False
         return is_told
@@ -179,11 +179,11 @@ def _with_pauses(owner: C, client: AIOKafkaClient) -> C:
 
 
 async def start_client(client: C, bootstrap_servers: str) -> C:
-    """Start a client; one whose start fails has connections to close, too."""
+    """Start a client; close its connections if the start fails."""
     try:
         with kafka_errors(bootstrap_servers):
             await client.start()
-        # A client that is stopped before its own tasks have begun ends in a cancellation.
+        # A client stopped before its own tasks have begun would raise CancelledError.
         await asyncio.sleep(0)
     except BaseException as error:
         await client.stop()
@@ -194,14 +194,14 @@ async def start_client(client: C, bootstrap_servers: str) -> C:
 
 
 async def check_access(bootstrap_servers: str) -> None:
-    """Raise KafkaRefusedError if Kafka does not let us in; one that is away has not refused."""
+    """Raise KafkaRefusedError if Kafka refuses our login; an unreachable Kafka does not count."""
     if says := await refusal(bootstrap_servers):
         raise KafkaRefusedError(says)
 
 
 @asynccontextmanager
 async def running(client: C, bootstrap_servers: str) -> AsyncIterator[C]:
-    """Run a client for as long as the block lasts; its errors leave as KafkaUnavailableError."""
+    """Run a client during the block; convert its errors to KafkaUnavailableError."""
     await start_client(client, bootstrap_servers)
     try:
         with kafka_errors(bootstrap_servers):
@@ -214,18 +214,18 @@ async def running(client: C, bootstrap_servers: str) -> AsyncIterator[C]:
 
 @contextmanager
 def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
-    """Turn errors of Kafka or its client into one sentence."""
+    """Convert errors of Kafka and its client to errors of one sentence."""
     try:
         yield
     except KafkaConnectionError as error:
         raise KafkaUnavailableError(
             f"No Kafka broker answers at {bootstrap_servers} ({error}):"
-            " start one with `hifi up`, or name another Kafka."
+            " start one with `hifi up`, or use another address."
         ) from error
     except (KafkaError, TimeoutError) as error:
         if says := missing_right(bootstrap_servers, error):
             raise KafkaRefusedError(says) from error
         raise KafkaUnavailableError(
-            f"Kafka at {bootstrap_servers} does not do what it is asked ({error!r}):"
-            " try again when it is well."
+            f"Kafka at {bootstrap_servers} fails a request ({error!r}):"
+            " try again when it is healthy."
         ) from error

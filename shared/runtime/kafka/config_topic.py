@@ -1,4 +1,4 @@
-"""Follows the config topic: config push without a database."""
+"""Follows the config topic, so that services learn of changes without a database."""
 
 from shared.config.configuration import Configuration
 from shared.event.topics import CONFIG
@@ -6,7 +6,7 @@ from shared.runtime.kafka.topic_feed import TopicFeed
 
 
 class ConfigFeed(TopicFeed[Configuration]):
-    """The newest configuration, kept up to date in the background, whatever Kafka does."""
+    """The newest configuration, kept up to date in the background, even after Kafka's errors."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers, CONFIG, empty=Configuration(), fold=Configuration.apply)
@@ -17,7 +17,7 @@ class ConfigFeed(TopicFeed[Configuration]):
 
 
 async def read_config(bootstrap_servers: str) -> Configuration:
-    """The configuration as of now."""
+    """Return the current configuration."""
     feed = ConfigFeed(bootstrap_servers)
     try:
         await feed.start()

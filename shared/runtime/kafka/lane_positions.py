@@ -1,8 +1,9 @@
-"""Shows ordinary Kafka lag tools how far each lane is, by committing to consumer groups.
+"""Commits each lane's position to a consumer group, where ordinary Kafka lag tools see it.
 
 Delivery keeps positions in marks and the retrier in the group of its leases, where no lag tool
-looks. So they are committed to groups that nobody joins. The audit reads them, to distinguish
-events that a lane has not reached yet from lost ones. A lane without its own reads them too.
+looks. So they are also committed to groups that nobody joins. The audit reads these, to distinguish
+events that a lane has not reached yet from lost ones. A lane without a position of its own reads
+them too.
 """
 
 import asyncio
@@ -34,22 +35,22 @@ from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# Kafka's values for a commit as a tool makes it, without being a member.
+# Kafka's values for a commit by a tool that is not a member.
 _NO_GENERATION, _NO_MEMBER = -1, ""
 _DEFAULT_RETENTION = -1
-# Kafka forgets positions that a group without members has not committed for a week (its default).
+# By default Kafka deletes positions of a group without members after a week without a commit.
 _TELL_AGAIN_S = 3_600.0
 _TELL_S, _ASK_AGAIN_S = 0.5, 0.1
 # Lanes per commit, twice a second: a thousand lanes take 1 to 2 s, and a part of a core.
 _LANES_MAX = 500
 # Kafka answers requests on a connection one by one, and each group's commit waits for its copies.
 _SIDE_BY_SIDE = 16
-# Kafka answers in milliseconds; one that is away must not hold up the end of the process.
+# Kafka answers in milliseconds; an unreachable one must not delay the end of the process.
 _LAST_WORD_S = 3.0
-# The longest that a lane which cannot start waits.
+# The pause after a refusal, which only a person can fix.
 _REFUSED_PAUSE_S = 30.0
-# A process plans nothing while it asks where new lanes are. Answers come within milliseconds, but
-# brokers may be far away, or one of them frozen: others are asked later, not never.
+# A process plans nothing while it asks for the positions of new lanes. Answers come within
+# milliseconds, but brokers may be far away or frozen, so it stops waiting and asks again later.
 _ANSWERS_S, _ASK_TIMEOUT_S, _ASK_PAUSE_S = 0.5, 10.0, 3.0
 
 
@@ -60,23 +61,23 @@ class LanePositions:
         self._bootstrap_servers = bootstrap_servers
         self._lock = Lock()
         self._newest: dict[str, Position] = {}
-        # The last position that Kafka took of each lane, and when.
+        # The last position of each lane that Kafka accepted, and when.
         self._told: dict[str, tuple[Position, float]] = {}
-        # The positions of the commit under way.
+        # The positions of the running commit.
         self._under_way: dict[str, Position] = {}
         self._telling = asyncio.Lock()
         self._groups: LaneGroups | None = None
         self._asking: asyncio.Task[None] | None = None
         self._answers: dict[str, Position] = {}
         self._ask_again_s, self._why_unknown = 0.0, ""
-        # When to try again a Kafka that refuses us, and a lane that it does not let us commit.
+        # When to try again after Kafka refused us, or refused the commit of a lane.
         self._again_s = 0.0
         self._lane_again_s: dict[str, float] = {}
 
     def enter(self, lane: str, position: Position) -> None:
-        """Enter how far a lane is, unless it has passed nothing.
+        """Enter a lane's position, unless the lane has passed nothing.
 
-        A lane that stands still commits its position again before Kafka forgets it.
+        The position of an idle lane is committed again before Kafka forgets it.
         """
         before, told_s = self._told.get(lane, (None, 0.0))
         is_known = position == before and time.monotonic() - told_s < _TELL_AGAIN_S
@@ -85,9 +86,9 @@ class LanePositions:
                 self._newest[lane] = position
 
     async def last(self, lanes: Collection[str]) -> Mapping[str, Position]:
-        """The last positions of lanes that are new here; absent while Kafka does not answer.
+        """Return the last positions of lanes that are new here; absent until Kafka answers.
 
-        A caller waits for a moment, and asks again.
+        The caller waits for a moment, and asks again.
         """
         unknown = set(lanes) - self._answers.keys()
         is_asking = self._asking is not None and not self._asking.done()
@@ -117,14 +118,14 @@ class LanePositions:
         self._why_unknown = why
 
     async def keep_telling(self) -> None:
-        """Tell Kafka where the lanes are, again and again, until cancelled."""
+        """Commit positions repeatedly until cancelled."""
         while True:
             await self.commit()
             await asyncio.sleep(_TELL_S)
 
     async def commit(self) -> None:
-        """Commit due positions; retry the ones that Kafka does not take the next time."""
-        # The longest wait is first.
+        """Commit due positions; refused ones are tried again the next time."""
+        # The longest waiting lane is first.
         due = (lane for lane in list(self._newest) if not self._is_paused(lane))
         await self._commit(islice(due, _LANES_MAX))
 
@@ -132,7 +133,7 @@ class LanePositions:
         return time.monotonic() < max(self._again_s, self._lane_again_s.get(lane, 0.0))
 
     async def tell(self, lanes: Collection[str] | None = None) -> None:
-        """Commit these lanes now, or all, for as long as Kafka may be expected to answer."""
+        """Commit these lanes now, or all lanes, within the time that Kafka may need to answer."""
         wanted = None if lanes is None else set(lanes)
         try:
             async with asyncio.timeout(_LAST_WORD_S):
@@ -147,15 +148,15 @@ class LanePositions:
             log.info("lane.position_not_told", error="no answer from Kafka")
 
     def forget(self, lanes: Iterable[str]) -> None:
-        """Forget lanes that others may commit already: our older positions would set them back."""
+        """Forget lanes that other processes may already commit: our positions would be older."""
         with self._lock:
             for lane in lanes:
                 for known in (self._newest, self._under_way, self._told, self._lane_again_s):
                     known.pop(lane, None)
 
     async def _commit(self, lanes: Iterable[str]) -> bool:
-        """Return False if Kafka has not taken all of it."""
-        # One after the other: an older position must not come after a newer one.
+        """Commit these lanes; return False if Kafka did not accept all of them."""
+        # One commit at a time: an older position must not follow a newer one.
         async with self._telling:
             with self._lock:
                 newest = self._newest
@@ -168,7 +169,7 @@ class LanePositions:
                 refused = await self._tell_side_by_side(self._groups)
             except (KafkaUnavailableError, KafkaError, OSError) as error:
                 if isinstance(error, KafkaRefusedError):
-                    # A person must mend it, which takes longer than half a second.
+                    # A person must fix it, which takes longer than half a second.
                     self._again_s = time.monotonic() + _REFUSED_PAUSE_S
                     log.warning("lane.position_not_told", error=str(error))
                 else:
@@ -177,7 +178,7 @@ class LanePositions:
                 return False
             finally:
                 with self._lock:
-                    # Committed the next time, after the others, unless there is a newer one then.
+                    # Commit it the next time, after the others, unless there is a newer one.
                     for lane, position in self._under_way.items():
                         self._newest.setdefault(lane, position)
                     self._under_way = {}
@@ -185,7 +186,7 @@ class LanePositions:
             return not refused
 
     def _pause(self, refused: Mapping[str, BrokerResponseError]) -> None:
-        """Pause lanes for which a right is missing until a person may have seen it.
+        """Pause lanes with a missing right, until a person may have noticed.
 
         Lanes that fail for another reason are tried again the next time.
         """
@@ -200,7 +201,7 @@ class LanePositions:
             log.info("lane.position_not_told", error=why)
 
     async def _tell_side_by_side(self, groups: "LaneGroups") -> dict[str, BrokerResponseError]:
-        """Return the lanes that Kafka refuses, and why: they hold up none of the others."""
+        """Commit lanes in parallel; return refused lanes with errors, which delay no other lane."""
         lanes = iter(list(self._under_way))
         refused: dict[str, BrokerResponseError] = {}
 
@@ -214,7 +215,7 @@ class LanePositions:
                     except BrokerResponseError as error:
                         refused[lane] = error
                         continue
-                    # Unless it was forgotten meanwhile.
+                    # Skip lanes that were forgotten meanwhile.
                     self._lane_again_s.pop(lane, None)
                     if self._under_way.pop(lane, None) is not None:
                         self._told[lane] = position, time.monotonic()
@@ -227,7 +228,7 @@ class LanePositions:
         return refused
 
     async def tell_last(self) -> None:
-        """Commit where the lanes ended: without it their last outcomes would stay unconfirmed."""
+        """Commit the lanes' last positions, so that their last outcomes do not stay unconfirmed."""
         try:
             await self.tell()
         finally:
@@ -240,7 +241,7 @@ class LanePositions:
 
 
 def _refused_names(code: int, group: str, position: Position) -> list[str]:
-    """The names for which a right is missing, as Kafka says only that one is."""
+    """Return the names without a right, because Kafka only reports that one is missing."""
     if code == GroupAuthorizationFailedError.errno:
         return [group]
     if code == TopicAuthorizationFailedError.errno:
@@ -278,9 +279,9 @@ class LaneGroups:
                     raise for_code(code)(*_refused_names(code, group, position))
 
     async def position(self, lane: str) -> dict[KafkaPartition, int] | None:
-        """How far a lane is, as it last said; None while nobody can tell.
+        """Return a lane's last committed position; None while it is unknown.
 
-        Before the first lane has ever spoken, Kafka has no place for positions.
+        Before the very first commit, Kafka has no topic for positions.
         """
         group = lane_group(lane)
         try:
@@ -302,7 +303,7 @@ class LaneGroups:
         }
 
     async def _ask(self, group: str, request: Any) -> Any:
-        # The client has a connection to a broker for each number. A lane has always the same one.
+        # The client has a connection to a broker for each number; a lane always uses the same one.
         number = crc32(group.encode()) % _SIDE_BY_SIDE
         if group not in self._coordinators:
             node = self._client.get_random_node()

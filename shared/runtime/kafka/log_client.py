@@ -1,8 +1,8 @@
-"""Asks the leaders of many Kafka partitions where their logs end, and for ranges of them.
+"""Asks the leaders of many Kafka partitions for the ends of their logs, and for ranges of them.
 
-A consumer follows a few topics: it asks for their metadata, and keeps places. A process that looks
-at hundreds several times a second, and reads other ranges each time, wants one plain request to
-each broker. An error in one Kafka partition is reported for that one; the others still come.
+A consumer is made to follow a few topics: it asks for their metadata, and keeps positions. A
+process that looks at hundreds several times a second, and reads other ranges each time, needs one
+plain request to each broker. An error in one Kafka partition does not affect the others.
 """
 
 import asyncio
@@ -34,34 +34,34 @@ from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka.clients import new_client, start_client
 
 _LATEST, _EARLIEST = -1, -2
-# Their leader has changed, or is not known yet: ask again for the metadata.
+# The leader has changed or is not known yet, so ask again for the metadata.
 _MOVED = (NotLeaderForPartitionError, LeaderNotAvailableError, UnknownTopicOrPartitionError)
 _ASK_AGAIN_S = 1.0
-# A topic that was grown in Kafka is read within a minute (docs/kafka.md).
+# Added Kafka partitions are read within a minute (docs/kafka.md).
 _METADATA_AGE_MS = 60_000
-# A fetch of megabytes may take its time.
+# A fetch of megabytes may take long.
 _ANSWER_S = 40.0
 # The most one Kafka partition may add to an answer; a single larger record comes whole.
 _PARTITION_BYTES_MAX = 2 * 1_048_576
-# An answer is held at once, and the events that are made of it.
+# A whole answer is in memory at once, with the events made from it.
 ANSWER_BYTES_MAX = 8 * 1_048_576
-# The most an answer may be once unpacked, split evenly among the requested partitions: events that
-# are all alike unpack to a hundred times their size. We ask again for the rest.
+# The most of an answer to unpack, divided evenly among the requested partitions: similar events
+# unpack to a hundred times their size. The rest is requested again.
 _UNPACKED_BYTES_MAX = 32 * 1_048_576
 # The size of a record besides its value.
 _RECORD_BYTES = 500
 
-# A request and its answer, as they are on the wire. A general codec, which looks at each number by
-# itself, costs four times as much.
+# The format of a request and its answer. A general codec, which handles each number separately,
+# takes four times as long.
 _COUNT, _NAME, _HEAD = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">ibi")
 _ASKED, _FOUND = struct.Struct(">iq"), struct.Struct(">ihqq")
 _NO_REPLICA = -1
-# Topics whose last answer is cached, and brokers whose last answer is.
+# The most cached answers: about topics, and from brokers.
 _TOPICS_MAX, _ANSWERS_MAX = 4_096, 16
 
 
 class FetchAnswer(NamedTuple):
-    """A fetch's answer for one Kafka partition: records and the offset behind them, or an error."""
+    """A fetch's answer for one Kafka partition: records and the offset after them, or an error."""
 
     records: Sequence[Any] = ()
     reached: int = 0
@@ -69,12 +69,12 @@ class FetchAnswer(NamedTuple):
 
     @property
     def is_gone(self) -> bool:
-        """Say whether the requested offset is not there any more, or not yet."""
+        """Whether the requested offset no longer exists, or does not exist yet."""
         return isinstance(self.error, OffsetOutOfRangeError)
 
     @property
     def is_moved(self) -> bool:
-        """Say whether another broker leads it now, or soon will."""
+        """Whether another broker leads the Kafka partition now, or soon will."""
         return isinstance(self.error, NotLeaderForPartitionError | LeaderNotAvailableError)
 
 
@@ -110,7 +110,7 @@ class LogClient:
 
     @property
     def told_count(self) -> int:
-        """How many updates of the leaders have come; while it stays the same, so do the leaders."""
+        """The number of updates of leaders; while it stays the same, so do the leaders."""
         return self._told_count
 
     async def follow(self, topics: Collection[str]) -> None:
@@ -121,13 +121,13 @@ class LogClient:
             await self._client.set_topics(self._topics)
 
     async def ask_leaders(self, topics: Collection[str]) -> bool:
-        """Ask for the current leaders of these topics; return whether a broker has answered."""
+        """Ask for the current leaders of these topics; return whether a broker answered."""
         await self.follow(topics)
         return bool(await self._client.force_metadata_update())
 
     def leaders(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
-        """The leader of each of them, as far as it is known."""
-        # It looks at no more than the two fields that ours have, too.
+        """Return the known leaders of these Kafka partitions."""
+        # The client uses only the two fields that our type has, too.
         nodes = {where: self._client.cluster.leader_for_partition(where) for where in places}
         return {where: node for where, node in nodes.items() if node is not None and node >= 0}
 
@@ -139,9 +139,9 @@ class LogClient:
         return known
 
     async def ends(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
-        """The offset after the last record that counts; absent where no broker can tell now.
+        """Return the offsets after the last committed records; absent while no broker answers.
 
-        Asking with the same tuple again reuses the requests.
+        Another call with the same tuple reuses the requests.
         """
         if not isinstance(places, tuple):
             return await self._offsets(dict.fromkeys(places, _LATEST))
@@ -151,15 +151,15 @@ class LogClient:
         return await self._found(look)
 
     async def starts(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
-        """The first offset that still exists."""
+        """Return the first offsets that still exist."""
         return await self._offsets(dict.fromkeys(places, _EARLIEST))
 
     async def offsets_at(
         self, places: Collection[KafkaPartition], at_ms: int
     ) -> dict[KafkaPartition, int]:
-        """The first offset not older than a time; the end where all are older.
+        """Return the first offsets not older than a time; the end if all records are older.
 
-        Absent where no broker can tell now, even if the end is known: the end would skip records.
+        Absent while no broker answers, even if the end is known: the end would skip records.
         """
         known = await self._offsets(dict.fromkeys(places, at_ms))
         if late := [where for where, offset in known.items() if offset < 0]:
@@ -170,7 +170,7 @@ class LogClient:
     async def first_at(
         self, times_ms: Mapping[KafkaPartition, int]
     ) -> dict[KafkaPartition, int | None]:
-        """The first offset not older than a time, None where all are older; absent as with ends."""
+        """Return the first offsets not older than a time (None if all are older), like `ends`."""
         firsts = await self._offsets(times_ms)
         return {where: None if offset < 0 else offset for where, offset in firsts.items()}
 
@@ -207,7 +207,7 @@ class LogClient:
         return offsets
 
     async def ask(self, request: Any) -> Any:
-        """Return the answer of any broker."""
+        """Send a request to any broker; return the answer."""
         return await self._client.send(self._client.get_random_node(), request)
 
     async def fetch(
@@ -221,7 +221,7 @@ class LogClient:
     ) -> dict[KafkaPartition, FetchAnswer]:
         """Ask a broker for the next records; it waits up to `wait_ms` while there are none.
 
-        Meanwhile it answers nothing else on the same connection.
+        Meanwhile the broker answers nothing else on the same connection.
         """
         topics = _by_topic(
             (where, (where.partition, offset, min(_PARTITION_BYTES_MAX, bytes_max)))
@@ -244,7 +244,7 @@ class LogClient:
 
 
 def rows_by_topic(raw: bytes, at: int, *, row_bytes: int) -> Iterator[tuple[str, bytes]]:
-    """Cuts an answer, from the number of its topics on, into each topic's name and packed rows."""
+    """Split an answer, from its number of topics on, into each topic's name and packed rows."""
     (topic_count,) = _COUNT.unpack_from(raw, at)
     at += _COUNT.size
     for _ in range(topic_count):
@@ -259,21 +259,21 @@ def rows_by_topic(raw: bytes, at: int, *, row_bytes: int) -> Iterator[tuple[str,
 
 
 class OffsetAnswer(NamedTuple):
-    """A broker's answer about the logs that it was asked for."""
+    """A broker's answer about the requested logs."""
 
     offsets: Mapping[KafkaPartition, int]
-    # Kafka's error codes, for those whose end it does not tell.
+    # Kafka's error codes for logs without an offset.
     errors: Mapping[KafkaPartition, int]
 
     @classmethod
     def decode(cls, answer: BytesIO) -> "OffsetAnswer":
-        # The time for which the broker has slowed us down comes before the topics.
+        # The topics come after the time for which the broker asks us to wait.
         return _opened_answer(answer.read()[_COUNT.size :])
 
 
 @lru_cache(_ANSWERS_MAX)
 def _opened_answer(raw: bytes) -> OffsetAnswer:
-    """Decode a broker's answer; while no records come it equals the one before."""
+    """Decode a broker's answer; without new records it equals the previous one."""
     offsets: dict[KafkaPartition, int] = {}
     errors: dict[KafkaPartition, int] = {}
     for topic, rows in rows_by_topic(raw, 0, row_bytes=_FOUND.size):
@@ -285,7 +285,7 @@ def _opened_answer(raw: bytes) -> OffsetAnswer:
 
 @lru_cache(_TOPICS_MAX)
 def _opened_offsets(topic: str, raw: bytes) -> OffsetAnswer:
-    """Decode a topic's part of an answer; for most topics it equals the one before."""
+    """Decode a topic's part of an answer; for most topics it equals the previous one."""
     unpacked = _FOUND.iter_unpack(raw)
     rows = [(KafkaPartition(topic, number), code, offset) for number, code, _, offset in unpacked]
     return OffsetAnswer(
@@ -308,7 +308,7 @@ class ManyOffsetsRequest(OffsetRequest_v3):  # type: ignore[misc]
         self._packed = b"".join(packed)
 
     def prepare(self, _: Any) -> Self:
-        """Every broker knows this version."""
+        """Keep this version of the request, which every broker knows."""
         return self
 
     def encode(self) -> bytes:
@@ -316,7 +316,7 @@ class ManyOffsetsRequest(OffsetRequest_v3):  # type: ignore[misc]
 
 
 class _Look(NamedTuple):
-    """The requests to each broker, for as long as the leaders stay the same."""
+    """The requests to each broker, valid while the leaders stay the same."""
 
     places: Collection[KafkaPartition]
     told_count: int
@@ -345,7 +345,7 @@ def _opened(
         try:
             return _read(where, MemoryRecords(raw), offset, list(aborted), size_max)
         except UnicodeDecodeError:
-            # Others than the gateway may write names of headers as they like.
+            # Other programs than the gateway may write any names of headers.
             return _read(where, _PatientRecords(raw), offset, list(aborted), size_max)
     except KafkaError as error:
         return FetchAnswer(error=error)
@@ -368,14 +368,14 @@ def _read(
 
 
 class _Records(PartitionRecords):  # type: ignore[misc]
-    """Leaves out records of aborted transactions, and hands the others on as they are."""
+    """Leaves out records of aborted transactions, and returns the others unchanged."""
 
     def _consumer_record(self, _: TopicPartition, record: Any) -> Any:
         return record
 
 
 class _PatientRecords(_MemoryRecordsPy):  # type: ignore[misc]
-    """Reads names of headers that are no text as well as they can be: ten times slower."""
+    """Reads header names that are not valid UTF-8 with replacements; it is ten times slower."""
 
     def next_batch(self) -> Any:
         raw, batch = self._next_slice, super().next_batch()

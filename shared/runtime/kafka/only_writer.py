@@ -1,4 +1,4 @@
-"""Writes records all or none, as the only writer of a name: a later one ends the earlier."""
+"""Writes records in transactions, with one writer under a name: a new one ends the previous one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -12,12 +12,12 @@ from shared.event.record import Headers, KafkaPartition, RecordOut
 from shared.runtime.kafka.clients import FENCED, KafkaProducer, new_producer, running
 from shared.runtime.setup_error import OperatorError
 
-# While a transaction is open, readers of its topics wait. One that was left open by a crash must
-# not hold them for long; Kafka's default is a minute.
+# While a transaction is open, readers of its topics wait. A crash may leave one open, which must
+# not stop them for long; Kafka's default is a minute.
 _TRANSACTION_TIMEOUT_MS = 10_000
 
-# Topic, key, value and headers, as in a RecordOut; without a value it deletes. The Kafka partition
-# comes last, if the key does not decide it.
+# Topic, key, value and headers, as in a RecordOut; a row without a value deletes. The Kafka
+# partition comes last, if the key does not decide it.
 Row: TypeAlias = (
     tuple[str, bytes | None, bytes | None, Headers]
     | tuple[str, bytes | None, bytes | None, Headers, int]
@@ -25,15 +25,15 @@ Row: TypeAlias = (
 # Positions by consumer group and Kafka partition: an offset, and its metadata.
 Told: TypeAlias = Mapping[str, Mapping[KafkaPartition, tuple[int, str]]]
 NOTHING_TOLD: Told = {}
-# Kafka makes a transaction that follows another at once try again, as it is not done with the one
-# before for some milliseconds. aiokafka's own pause is 100 ms.
+# Kafka needs some milliseconds to finish a transaction, so the next one must be tried again if it
+# follows at once. aiokafka's own pause is 100 ms.
 _PAUSE_MS = 20
-# Kafka may forget a writer that is idle, after days, and ends idle connections after minutes.
+# Kafka may forget an idle writer after days, and closes idle connections after minutes.
 _IDLE_S_MAX = 30.0
 
 
 class Write(Protocol):
-    """Stores rows and positions, all or none; returns Kafka's report on each row.
+    """Stores either all rows and positions or none; returns Kafka's report on each row.
 
     Rows that name their Kafka partition share reports.
     """
@@ -42,19 +42,19 @@ class Write(Protocol):
 
 
 def rows_of(records: Iterable[RecordOut]) -> Iterator[Row]:
-    """Rows that go to the Kafka partition of their key."""
+    """Convert records to rows, whose keys decide the Kafka partition."""
     return ((record.topic, record.key, record.value, record.headers) for record in records)
 
 
 class OvertakenError(OperatorError):
-    """Another writer of the name has begun; nothing of this transaction was stored."""
+    """Another writer has begun under the name; nothing of this transaction was stored."""
 
 
 @asynccontextmanager
 async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> AsyncIterator[Write]:
-    """Stores rows in order and then positions, in one transaction.
+    """Yield a function that stores rows in order and then positions, in one transaction.
 
-    Once this has begun, a writer that began earlier under the name can write nothing more.
+    From then on, earlier writers under the name can write nothing more.
     """
     producer = new_producer(
         bootstrap_servers,
@@ -83,7 +83,7 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
                     }
                     await producer.send_offsets_to_transaction(offsets, group)
         except FENCED as error:
-            # The client leaves the error in a future as well, and its loss would be logged.
+            # The client also leaves the error in a future, and would log it as never retrieved.
             waiter = producer._txn_manager._transaction_waiter  # noqa: SLF001 - see above
             if waiter.done():
                 waiter.exception()
@@ -95,10 +95,11 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
 
 
 class KeptWriter:
-    """An only writer that stays open between uses; uses follow one another.
+    """An only writer that stays open between uses, which must not overlap.
 
-    Beginning one takes some twenty requests to Kafka. A writer learns that another one has
-    overtaken it when it writes; after that, or any other error, the next use begins a new one.
+    Beginning a writer takes about twenty requests to Kafka. A writer notices only when it writes
+    that another one has overtaken it. After that, or any other error, the next use begins a new
+    writer.
     """
 
     def __init__(self, begin: Callable[[], AbstractAsyncContextManager[Write]]) -> None:
@@ -108,7 +109,7 @@ class KeptWriter:
 
     @property
     def kept(self) -> Write | None:
-        """The writer that `use` yields if it begins no other."""
+        """The open writer, which the next `use` yields unless it begins a new one."""
         return self._open[1] if self._open else None
 
     @asynccontextmanager
@@ -134,10 +135,10 @@ class KeptWriter:
 
 
 async def _send(producer: KafkaProducer, rows: Iterable[Row], sent: list[Awaitable[Any]]) -> None:
-    """Send rows one after the other, so that they stand in this order.
+    """Send rows one after the other, so that they are stored in this order.
 
-    Rows that name their Kafka partition are batched here: one by one they take the client three
-    times as long.
+    Rows that name their Kafka partition are batched here, because the client needs three times as
+    long to send them one by one.
     """
     batches: dict[tuple[str, int], Any] = {}
     for topic, key, value, headers, *place in rows:

@@ -1,7 +1,7 @@
-"""Reads Kafka's log: a range of it, all since some time, or new records.
+"""Reads Kafka's log: a range of it, everything since some time, or new records.
 
-A reader belongs to no group and leaves no trace. It reads one thing at a time: a new range, or a
-new follow, ends the one before it.
+A reader belongs to no group and leaves no trace. It reads one thing at a time: a new range or a
+new follow ends the previous one.
 """
 
 import asyncio
@@ -17,64 +17,64 @@ from aiokafka.protocol.metadata import MetadataRequest
 from shared.event.record import KafkaPartition, Origin, Position, Ranges, RecordIn
 from shared.runtime.kafka.clients import KafkaClient, new_consumer, running, start_client
 
-# A fetch without records returns after this, so that readers can look at the clock.
+# A fetch without records returns after this long, so that readers can check the time.
 _POLL_S = 0.3
-# Read in one go: 10 ms of work, so that others in the process hardly notice.
+# Records to read at once: 10 ms of work, which other tasks in the process hardly notice.
 _RECORDS_MAX = 500
-# A search reads fewer in one go: 2 ms of work, as requests of others wait meanwhile.
+# A search reads fewer at once, 2 ms of work, because other requests wait meanwhile.
 _SEARCHED_MAX = 100
-# A broker that sends nothing of a range for this long is down.
+# A broker that sends nothing of a range for this long counts as down.
 _SILENCE_S_MAX = 30.0
 
 
 class KafkaReader:
-    """Made by `open_reader` or `start_reader`."""
+    """Reads topics; `open_reader` and `start_reader` make one."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer
 
     async def close(self) -> None:
-        """For readers of `start_reader`."""
+        """Close a reader from `start_reader`."""
         with suppress(KafkaError):
             await self._consumer.stop()
 
     async def starts(self, topics: Iterable[str]) -> dict[KafkaPartition, int]:
-        """The first offset that each Kafka partition of these topics still has."""
+        """Return the first offset that each Kafka partition of these topics still has."""
         return _ours(await self._consumer.beginning_offsets(await self._partitions(topics)))
 
     async def ends(self, topics: Iterable[str]) -> dict[KafkaPartition, int]:
-        """The offset after the last record of each Kafka partition of these topics."""
+        """Return the offset after the last record of each Kafka partition of these topics."""
         return _ours(await self._consumer.end_offsets(await self._partitions(topics)))
 
     async def ends_of(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, int]:
-        """The ends of known Kafka partitions, without asking Kafka for all of its topics."""
+        """Return the ends of known Kafka partitions, without asking Kafka for all its topics."""
         known = [TopicPartition(*partition) for partition in partitions]
         return _ours(await self._consumer.end_offsets(known))
 
     async def spans(self, topics: Iterable[str]) -> dict[KafkaPartition, tuple[int, int]]:
-        """The first offset and the end of each Kafka partition of these topics, if they exist."""
+        """Return the first offset and the end of each Kafka partition of the existing topics."""
         partitions = await self._partitions(topics)
         starts = await self._consumer.beginning_offsets(partitions)
         ends = _ours(await self._consumer.end_offsets(partitions))
         return {partition: (starts[partition], end) for partition, end in ends.items()}
 
     async def offsets_at(self, times_ms: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, int]:
-        """The first offset not older than the time given; absent where all are older."""
+        """Return the first offsets not older than the given times; absent if all are older."""
         asked = {TopicPartition(*partition): max(at_ms, 0) for partition, at_ms in times_ms.items()}
         firsts = await self._first_at(asked)
         return _ours({partition: first.offset for partition, first in firsts.items()})
 
     async def oldest_ms(self, topics: Iterable[str]) -> dict[KafkaPartition, int]:
-        """When the oldest record of each Kafka partition came; absent where there is none."""
+        """Return when the oldest record of each Kafka partition came; absent if there is none."""
         firsts = await self._first_at(dict.fromkeys(await self._partitions(topics), 0))
         return {KafkaPartition(*partition): first.timestamp for partition, first in firsts.items()}
 
     def range(self, ranges: Ranges, *, records_max: int = _RECORDS_MAX) -> "RangeRead":
-        """Read these offsets, the Kafka partitions side by side."""
+        """Read these offsets, the Kafka partitions in parallel."""
         return RangeRead(self._consumer, ranges, records_max)
 
     async def since(self, topics: Iterable[str], since_ms: int) -> "RangeRead":
-        """Read from a time to the ends as they are now."""
+        """Read from a time to the current ends."""
         ends = await self.ends(topics)
         starts = await self.offsets_at(dict.fromkeys(ends, since_ms))
         return self.range(
@@ -82,16 +82,16 @@ class KafkaReader:
         )
 
     def follow(self, position: Position) -> "Follow":
-        """Read new records from there on, without end."""
+        """Read records from a position on, without end."""
         return Follow(self._consumer, position)
 
     async def _first_at(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
-        """The first record not older than the time given; absent where all are older."""
+        """Return the first records not older than the given times; absent if all are older."""
         firsts = await self._consumer.offsets_for_times(asked) if asked else {}
         return {partition: first for partition, first in firsts.items() if first is not None}
 
     async def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Every Kafka partition of these topics, if they exist, in the order of the topics."""
+        """Return every Kafka partition of the existing topics, in the order of the topics."""
         client = self._consumer._client  # noqa: SLF001 - the public call knows only topics that
         # somebody subscribed to, and assigning is not subscribing.
         metadata = await client.fetch_all_metadata()
@@ -106,7 +106,7 @@ class KafkaReader:
 
 
 class RangeRead:
-    """A range being read: iterate over it for the records, some at a time, sometimes none."""
+    """A range being read: iterate over it for batches of records, which may be empty."""
 
     def __init__(self, consumer: AIOKafkaConsumer, ranges: Ranges, records_max: int) -> None:
         self._consumer = consumer
@@ -122,7 +122,7 @@ class RangeRead:
 
     @property
     def unread(self) -> set[KafkaPartition]:
-        """The Kafka partitions that were not read to their ends."""
+        """The Kafka partitions that have not been read to their ends."""
         return {KafkaPartition(*partition) for partition in self._unread}
 
     def __aiter__(self) -> "RangeRead":
@@ -134,14 +134,14 @@ class RangeRead:
         batches = await self._consumer.getmany(
             *self._unread, timeout_ms=round(_POLL_S * 1000), max_records=self._records_max
         )
-        # Markers of transactions are no records: only the position tells that they were passed.
+        # Transaction markers are not records: only the position shows that they were passed.
         for partition in list(self._unread):
             if await self._consumer.position(partition) >= self._ends[partition]:
                 self._unread.discard(partition)
                 # Pause before anything else runs. Otherwise the next fetch starts, and at the end
-                # of the log it holds up the next read for half a second.
+                # of the log it delays the next read by half a second.
                 self._consumer.pause(partition)
-        # Records that were fetched before come without a pause: let others have their turn.
+        # Prefetched records come without a pause: let other tasks run.
         await asyncio.sleep(0)
         if batches:
             self._heard_s = time.monotonic()
@@ -155,7 +155,7 @@ class RangeRead:
         ]
 
     async def records(self) -> AsyncIterator[RecordIn]:
-        """The same, one by one."""
+        """Yield the records one by one."""
         async for records in self:
             for record in records:
                 yield record
@@ -167,7 +167,7 @@ class RangeRead:
         until_s: float,
         is_over: Callable[[], bool] = lambda: False,
     ) -> set[KafkaPartition]:
-        """Show `take` the records until it `is_over`; return partitions left when time is up."""
+        """Pass records to `take` until it `is_over`; return partitions left at `until_s`."""
         self._records_max = min(self._records_max, _SEARCHED_MAX)
         while self._unread and not is_over():
             if time.monotonic() > until_s:
@@ -186,14 +186,14 @@ class Follow:
         self.partitions = frozenset(position)
 
     async def read(self, *, wait_s: float, records_max: int | None = None) -> list[RecordIn]:
-        """The records that have come; if there are none, they may come within `wait_s`."""
+        """Return new records; if there are none, wait for them up to `wait_s`."""
         batches = await self._consumer.getmany(
             *self._partitions, timeout_ms=round(wait_s * 1000), max_records=records_max
         )
         return [record_in(record) for records in batches.values() for record in records]
 
     async def values(self, *, wait_s: float) -> dict[str, list[bytes]]:
-        """The same as values by topic: readers of millions of receipts need no more."""
+        """Return only the values by topic, which is enough for readers of millions of receipts."""
         values: dict[str, list[bytes]] = {}
         batches = await self._consumer.getmany(*self._partitions, timeout_ms=round(wait_s * 1000))
         for partition, records in batches.items():
@@ -201,20 +201,20 @@ class Follow:
         return values
 
     async def ends(self) -> dict[KafkaPartition, int]:
-        """Where the followed Kafka partitions end now."""
+        """Return the current ends of the followed Kafka partitions."""
         return _ours(await self._consumer.end_offsets(self._partitions))
 
     async def has_reached(self, ends: Position) -> bool:
-        """Whether all records before these offsets have been read."""
+        """Return whether all records before these offsets have been read."""
         for partition, end in ends.items():
             if await self._consumer.position(TopicPartition(*partition)) < end:
                 return False
         return True
 
     async def at_end_ms(self, where: KafkaPartition) -> int | None:
-        """When Kafka last said that nothing follows the records read; None if something does.
+        """Return when Kafka last confirmed that all records are read; None if some are unread.
 
-        Records beyond the last stable offset are not for us yet.
+        Records beyond the last stable offset do not count yet.
         """
         partition = TopicPartition(*where)
         end = self._consumer.last_stable_offset(partition)
@@ -225,13 +225,13 @@ class Follow:
 
     @property
     def answered_at_ms(self) -> int:
-        """When Kafka last answered, if only that there is nothing new; 0 before it did."""
+        """When Kafka last answered, with or without records; 0 before its first answer."""
         answers = [self._consumer.last_poll_timestamp(partition) for partition in self._partitions]
         return max((at_ms for at_ms in answers if at_ms is not None), default=0)
 
 
 def record_in(record: ConsumerRecord) -> RecordIn:
-    """A record as our core reads it: Kafka's nulls are empty here."""
+    """Convert a record for the core, where Kafka's nulls are empty."""
     return RecordIn(
         origin=Origin(record.topic, record.partition, record.offset),
         timestamp_ms=record.timestamp,
@@ -243,13 +243,13 @@ def record_in(record: ConsumerRecord) -> RecordIn:
 
 @asynccontextmanager
 async def open_reader(bootstrap_servers: str, **options: Any) -> AsyncIterator[KafkaReader]:
-    """A reader for as long as the block lasts; KafkaUnavailableError when Kafka does not answer."""
+    """Open a reader for the block; KafkaUnavailableError if Kafka does not answer."""
     async with running(new_consumer(bootstrap_servers, **options), bootstrap_servers) as consumer:
         yield KafkaReader(consumer)
 
 
 async def start_reader(bootstrap_servers: str, **options: Any) -> KafkaReader:
-    """A reader that lives until it is closed."""
+    """Start a reader, which the caller must close."""
     consumer = new_consumer(bootstrap_servers, **options)
     return KafkaReader(await start_client(consumer, bootstrap_servers))
 
@@ -257,7 +257,7 @@ async def start_reader(bootstrap_servers: str, **options: Any) -> KafkaReader:
 async def _require_seen(client: KafkaClient, topics: list[str]) -> None:
     """Raise TopicAuthorizationFailedError for topics that are only hidden from us.
 
-    A list of all topics leaves them out as if they were not there, and so would the books.
+    A list of all topics omits them as if they did not exist, and so would the books.
     """
     # A broker may create a topic on a client's own request.
     asked = MetadataRequest(topics, allow_auto_topic_creation=False)
@@ -265,7 +265,7 @@ async def _require_seen(client: KafkaClient, topics: list[str]) -> None:
         try:
             answer = await client.send(broker.nodeId, asked)
         except KafkaError:
-            # It is away, and another knows as much.
+            # This broker is down; another one knows the same.
             continue
         refused = TopicAuthorizationFailedError.errno
         if hidden := [topic for code, topic, *_ in answer.topics if code == refused]:
@@ -274,10 +274,10 @@ async def _require_seen(client: KafkaClient, topics: list[str]) -> None:
 
 
 def _assign(consumer: AIOKafkaConsumer, position: Position) -> list[TopicPartition]:
-    """Have a consumer read from a position, and forget its former assignment."""
+    """Make a consumer read from a position instead of its former assignment."""
     partitions = [TopicPartition(*partition) for partition in position]
     if consumer.assignment() == set(partitions):
-        # A new assignment takes the client some milliseconds, which adds up with many small ranges.
+        # A new assignment takes some milliseconds, which adds up with many small ranges.
         consumer.resume(*partitions)
     else:
         consumer.assign(partitions)

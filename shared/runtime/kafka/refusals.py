@@ -1,4 +1,4 @@
-"""Says in one sentence why Kafka does not let us in, or not do something: who, what, what to do."""
+"""Explains in one sentence why Kafka refuses our login or a request, and what to do."""
 
 import asyncio
 import re
@@ -20,43 +20,43 @@ from aiokafka.errors import (
 from shared.runtime.kafka.connection import access_to
 from shared.runtime.kafka.settings import KafkaAccess
 
-# Kafka's errors for a missing right, and the kind of thing it is missing for.
+# Kafka's errors for a missing right, and the kind of resource.
 _RIGHTS: dict[type[KafkaError], str] = {
     TopicAuthorizationFailedError: "topic",
     GroupAuthorizationFailedError: "consumer group",
     TransactionalIdAuthorizationFailed: "transactional id",
 }
-# Java's words for the same, in the error text of a Spark query.
+# Matches Java's text for the same errors, in the error of a Spark query.
 _JAVA_RIGHTS = re.compile(
     r"Not authorized to access (topics|group|cluster|transactional)[^:\n]*:? ?\[?([^\]\n]*)"
 )
 _JAVA_KINDS = {"topics": "topic", "group": "consumer group", "transactional": "transactional id"}
 _JAVA_LOGIN = ("SaslAuthenticationException", "UnsupportedSaslMechanismException")
 _JAVA_TLS = ("SslAuthenticationException", "SSLHandshakeException", "PKIX path")
-# A broker answers a greeting in milliseconds, over an ocean too.
+# A broker answers a greeting in milliseconds, even across an ocean.
 _GREETING_TIMEOUT_MS = 2_000
 _HANGING_UP = (ConnectionResetError, KafkaConnectionError, ssl.SSLEOFError)
 _HANG_UPS, _GREET_AGAIN_S = 2, 0.5
 
 
 async def refusal(bootstrap_servers: str) -> str | None:
-    """Why Kafka does not let us in; None when it does, or when no broker answers at all.
+    """Return why Kafka refuses our login; None if it does not, or if no broker answers at all.
 
-    A client says only that it reached nobody, so one more connection is tried for the reason.
+    A client only reports that it reached nobody, so another connection is tried for the reason.
     """
     access = access_to(bootstrap_servers)
     where, error = await _greeted(bootstrap_servers, access)
     for _ in range(_HANG_UPS):
         if not isinstance(error, _HANGING_UP):
             break
-        # A broker that is just stopping hangs up too; a listener of another protocol does it again.
+        # A stopping broker hangs up as well; a listener with another protocol hangs up each time.
         await asyncio.sleep(_GREET_AGAIN_S)
         where, error = await _greeted(bootstrap_servers, access)
     return None if error is None else _why(error, access, where)
 
 
 async def _greeted(servers: str, access: KafkaAccess) -> tuple[str, Exception | None]:
-    """The broker that refused us, and its error; no error if one lets us in, or none is there."""
+    """Return the broker that refused us, and its error; no error if one accepts or none answers."""
     where, refused = "", None
     for host, port, _ in collect_hosts(servers):
         try:
@@ -74,14 +74,14 @@ async def _greeted(servers: str, access: KafkaAccess) -> tuple[str, Exception | 
 
 
 def missing_right(bootstrap_servers: str, error: BaseException | None) -> str | None:
-    """The right that we lack, by an error of the client; None for any other error.
+    """Return a sentence about the missing right in a client's error; None for other errors.
 
-    A transaction says first that it cannot be ended.
+    It also looks at the causes: a transaction first reports that it cannot be ended.
     """
     if error is None:
         return None
     if isinstance(error, ClusterAuthorizationFailedError):
-        # It means a producer that may write to no topic at all: we ask clusters for nothing else.
+        # It means that a producer may write to no topic at all: we ask clusters for nothing else.
         return _no_right(bootstrap_servers, "write to any topic")
     kind = next((words for refused, words in _RIGHTS.items() if isinstance(error, refused)), None)
     if kind is None:
@@ -91,7 +91,7 @@ def missing_right(bootstrap_servers: str, error: BaseException | None) -> str | 
 
 
 def java_refusal(bootstrap_servers: str, text: str) -> str | None:
-    """The same by the error of a Spark query; None if it was something else."""
+    """Return a sentence about a refusal in a Spark query's error; None for other errors."""
     access = access_to(bootstrap_servers)
     if match := _JAVA_RIGHTS.search(text):
         kind, named = match.groups()
@@ -110,31 +110,31 @@ def _why(error: Exception, access: KafkaAccess, address: str) -> str | None:
             says = _bad_login(address, access)
         case UnsupportedSaslMechanismError():
             says = (
-                f"Kafka at {address} does not take {access.mechanism}:"
-                " set HIFI_KAFKA_MECHANISM to one that it does."
+                f"Kafka at {address} does not accept {access.mechanism}:"
+                " set HIFI_KAFKA_MECHANISM to a mechanism that it accepts."
             )
         case ssl.SSLCertVerificationError():
             says = _bad_certificate(address, error.verify_message)
         case ssl.SSLError() if "ALERT" in (error.reason or ""):
             says = (
-                f"Kafka at {address} does not take our certificate"
+                f"Kafka at {address} does not accept our certificate"
                 f" ({(error.reason or '').lower().replace('_', ' ')}):"
-                " set HIFI_KAFKA_CERT_FILE to one that it knows."
+                " set HIFI_KAFKA_CERT_FILE to a certificate that it accepts."
             )
         case ssl.SSLError() | ConnectionResetError() | KafkaConnectionError():
             says = (
-                f"The listener at {address} hangs up when it is greeted in {access.protocol}:"
-                " set HIFI_KAFKA_PROTOCOL to what that listener speaks, or name another address."
+                f"The listener at {address} closes connections with {access.protocol}:"
+                " set HIFI_KAFKA_PROTOCOL to the listener's protocol, or use another address."
             )
         case _:
-            # Nobody listens or answers there, which is no refusal.
+            # Nobody listens or answers there, which is not a refusal.
             pass
     return says
 
 
 def _bad_login(where: str, access: KafkaAccess) -> str:
     return (
-        f"Kafka at {where} does not let {access.caller} in ({access.mechanism}):"
+        f"Kafka at {where} does not let {access.caller} log in ({access.mechanism}):"
         " check HIFI_KAFKA_USER, HIFI_KAFKA_PASSWORD and HIFI_KAFKA_MECHANISM."
     )
 
@@ -142,7 +142,7 @@ def _bad_login(where: str, access: KafkaAccess) -> str:
 def _bad_certificate(where: str, why: str) -> str:
     return (
         f"The certificate of Kafka at {where} is not trusted ({why}):"
-        " set HIFI_KAFKA_CA_FILE to the certificate of the authority that has signed it."
+        " set HIFI_KAFKA_CA_FILE to the certificate of the authority that signed it."
     )
 
 
@@ -153,12 +153,12 @@ def _use_of(kind: str, named: str) -> str:
 def _no_right(where: str, what: str) -> str:
     return (
         f"Kafka at {where} does not let {access_to(where).caller} {what}:"
-        " grant it what docs/kafka.md lists for this service."
+        " grant it the rights that docs/kafka.md lists for this service."
     )
 
 
 def _names(arguments: tuple[object, ...]) -> list[str]:
-    """The names in an error's arguments: one, or a set of them."""
+    """Return the names in an error's arguments: one, or a set of them."""
     return [
         str(name)
         for given in arguments

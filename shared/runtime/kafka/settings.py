@@ -1,7 +1,8 @@
-"""Lists the access to Kafka: HIFI_KAFKA_*, the same for all clients of a process, and Spark's.
+"""Reads the access to Kafka from HIFI_KAFKA_*, for all clients of a process and for Spark's.
 
-A process uses one Kafka, as one user: so its clients ask here, and no caller passes a secret
-(ADR 0054). The embedded Kafka's own lock is not in the environment of the process that made it.
+A process uses one Kafka as one user, so its clients get the access here, and no caller passes a
+secret (ADR 0054). The access to a locked embedded Kafka is not in the environment of the process
+that made it.
 """
 
 import ssl
@@ -17,15 +18,15 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from shared.runtime.setup_error import SetupError, wrong_variable
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-# Where Spark's Java half finds the secret: in its environment, and so in no plan and no log.
+# The environment variable with the secret for Spark's Java half: so it is in no plan and no log.
 JAAS_VARIABLE = "HIFI_KAFKA_JAAS"
 _HELP = "docs/kafka.md has an example"
 
 
 class _ShortGoodbye(ssl.SSLObject):
-    """Closes a connection without waiting until the broker says goodbye too.
+    """Closes a TLS connection without waiting for the broker to close its side.
 
-    asyncio waits half a minute for one that hangs, and a process that ends leaves it open.
+    asyncio waits 30 s for a hanging broker, and a process that ends leaves the connection open.
     """
 
     def unwrap(self) -> None:
@@ -41,10 +42,10 @@ class KafkaAccess(BaseSettings):
     )
 
     protocol: Protocol = "PLAINTEXT"
-    # The signer of the brokers' certificates; if None, an authority that the machine trusts.
+    # The authority that signed the brokers' certificates; None means those the machine trusts.
     ca_file: Path | None = None
     # Our own certificate with its chain and its key, for brokers that ask for one: a single PEM
-    # file with the key as PKCS#8, which is what Java reads.
+    # file, with the key as PKCS#8 because Java reads that.
     cert_file: Path | None = None
     mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256"] = "SCRAM-SHA-512"
     user: str = ""
@@ -58,7 +59,7 @@ class KafkaAccess(BaseSettings):
 
     @property
     def is_named(self) -> bool:
-        """Whether we say who we are by a user's name."""
+        """Whether we log in with a user's name."""
         return self.protocol.startswith("SASL_")
 
     @property
@@ -80,17 +81,17 @@ class KafkaAccess(BaseSettings):
         context.sslobject_class = _ShortGoodbye
         if self.cert_file is not None:
             try:
-                # A key with a password would be asked for on the terminal.
+                # Otherwise OpenSSL would ask for a key's password on the terminal.
                 context.load_cert_chain(self.cert_file, password="")
             except OSError as error:
                 raise SetupError(
-                    f"HIFI_KAFKA_CERT_FILE is {self.cert_file}, which holds no certificate with its"
-                    f" key in PEM that can be read ({error.strerror or error}): {_HELP}."
+                    f"HIFI_KAFKA_CERT_FILE is {self.cert_file}, which has no readable certificate"
+                    f" with its key in PEM ({error.strerror or error}): {_HELP}."
                 ) from error
         return context
 
     def for_client(self) -> dict[str, Any]:
-        """In aiokafka's words."""
+        """Return the access as aiokafka's options."""
         words: dict[str, Any] = {"security_protocol": self.protocol, "ssl_context": self.tls}
         if self.is_named:
             words |= {
@@ -101,7 +102,7 @@ class KafkaAccess(BaseSettings):
         return words
 
     def for_another_process(self) -> tuple[dict[str, str], dict[str, Path]]:
-        """The variables that say the same on another machine, and those that name files there."""
+        """Return the variables for the same access on another machine, and those with files."""
         words = {
             "PROTOCOL": self.protocol,
             "MECHANISM": self.mechanism,
@@ -115,7 +116,7 @@ class KafkaAccess(BaseSettings):
         )
 
     def for_java(self) -> dict[str, str]:
-        """In the words of Java's clients. The secret is not among them: `jaas` has it."""
+        """Return the access as options of Java's clients, without the secret: `jaas` has it."""
         words: dict[str, str] = {"security.protocol": self.protocol}
         if self.is_encrypted and self.ca_file is not None:
             words |= {
@@ -140,14 +141,14 @@ class KafkaAccess(BaseSettings):
 
     @property
     def jaas(self) -> str:
-        """User and secret as Java wants them: for its environment only, as nobody may see them."""
+        """User and secret in Java's format; only Java's environment may have them."""
         return (
             "org.apache.kafka.common.security.scram.ScramLoginModule required"
             f" username={_quoted(self.user)} password={_quoted(self.password.get_secret_value())};"
         )
 
     def _problems(self) -> Iterator[str]:
-        """The problems of the settings together, found when they are read."""
+        """Yield problems of the settings in combination."""
         has_secret = bool(self.user or self.password.get_secret_value())
         if self.is_named and not (self.user and self.password.get_secret_value()):
             yield (
@@ -155,23 +156,23 @@ class KafkaAccess(BaseSettings):
                 f" set HIFI_KAFKA_USER and HIFI_KAFKA_PASSWORD ({_HELP})."
             )
         if has_secret and not self.is_named:
-            # People who set a user believe that Kafka asks for it.
+            # People who set a user expect that Kafka asks for it.
             yield (
-                f"HIFI_KAFKA_USER or HIFI_KAFKA_PASSWORD is set, and HIFI_KAFKA_PROTOCOL is"
-                f" {self.protocol}, which knows no user: set it to SASL_SSL ({_HELP})."
+                f"HIFI_KAFKA_USER or HIFI_KAFKA_PASSWORD is set, but HIFI_KAFKA_PROTOCOL is"
+                f" {self.protocol}, which has no users: set it to SASL_SSL ({_HELP})."
             )
         if not self.is_encrypted and (self.ca_file or self.cert_file):
             yield (
-                f"HIFI_KAFKA_CA_FILE or HIFI_KAFKA_CERT_FILE is set, and HIFI_KAFKA_PROTOCOL is"
+                f"HIFI_KAFKA_CA_FILE or HIFI_KAFKA_CERT_FILE is set, but HIFI_KAFKA_PROTOCOL is"
                 f" {self.protocol}, which is not encrypted: set it to SASL_SSL or SSL ({_HELP})."
             )
-        # Report an unreadable file at the start, and not by the first connection.
+        # Report an unreadable file at the start, and not at the first connection.
         _ = self.tls
 
 
 @cache
 def kafka_access() -> KafkaAccess:
-    """The access to Kafka that the environment of this process describes."""
+    """Return the access to Kafka from this process's environment."""
     try:
         return KafkaAccess()
     except ValidationError as error:
@@ -183,12 +184,12 @@ def _tls(variable: str, file: Path | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=file)
     except OSError as error:
         raise SetupError(
-            f"{variable} is {file}, which holds no certificate in PEM that can be read"
+            f"{variable} is {file}, which has no readable certificate in PEM"
             f" ({error.strerror or error}): {_HELP}."
         ) from error
 
 
 def _quoted(text: str) -> str:
-    """As a value in Java's login configuration."""
+    """Quote a value for Java's login configuration."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

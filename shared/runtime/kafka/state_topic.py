@@ -1,4 +1,4 @@
-"""Follows the state topic: the known state of each destination, on every machine."""
+"""Follows the state topic, by which machines share the known state of each destination."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ _GATHER_S = 0.25
 
 
 class StateFeed(TopicFeed[dict[str, FlowRecord]]):
-    """The newest record of each destination, merged with better knowledge of other machines."""
+    """The newest record of each destination, merged with better knowledge from other machines."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(
@@ -27,7 +27,7 @@ class StateFeed(TopicFeed[dict[str, FlowRecord]]):
 def _with(known: dict[str, FlowRecord], key: bytes, value: bytes | None) -> dict[str, FlowRecord]:
     destination_id, record = key.decode(), open_flow_record(value)
     if record is None:
-        # It was removed, or written by a version that we cannot read: its state is unknown.
+        # The record was removed, or written by an unknown version: the state is unknown.
         known.pop(destination_id, None)
     else:
         known[destination_id] = folded(known.get(destination_id), record, now_ms=now_ms())

@@ -1,7 +1,7 @@
-"""Follows the end of a topic: the newest records first, then all that come.
+"""Follows the end of a topic: it reads the latest records, then all new ones.
 
-It is for messages between many processes: one that starts late needs only the last of them, and one
-that was cut off goes on where it was.
+It is for messages between many processes. A process that starts late needs only the last messages,
+and a process that was cut off continues at its position.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ log = structlog.get_logger()
 
 # Kafka may hold a fetch this long while there are no records; it returns new ones at once.
 _HELD_S = 2.0
-# Between attempts to follow again; a Kafka that restarts is away for seconds.
+# The pause between attempts to follow again; a restarting Kafka is down for seconds.
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
 
 Take = Callable[[Sequence[RecordIn]], None]
 
 
 def readable_trials(records: Iterable[RecordIn]) -> Iterator[tuple[RecordIn, Asked | Answered]]:
-    """Read questions and answers in these; skip records that make no sense."""
+    """Yield the questions and answers in these records; skip invalid records."""
     for record in records:
         try:
             trial = read_trial(record.value)
@@ -37,7 +37,7 @@ def readable_trials(records: Iterable[RecordIn]) -> Iterator[tuple[RecordIn, Ask
 
 
 class Tail:
-    """The records of the last `back_ms`, at most `records_max` of them, and all that follow."""
+    """The records of the last `back_ms`, at most `records_max` of them, and all new ones."""
 
     def __init__(
         self, bootstrap_servers: str, topic: str, *, back_ms: int, records_max: int
@@ -46,11 +46,11 @@ class Tail:
         self._topic = topic
         self._back_ms = back_ms
         self._records_max = records_max
-        # Where to go on after trouble.
+        # Where to continue after an error.
         self._position: dict[KafkaPartition, int] = {}
 
     async def run(self, take: Take) -> None:
-        """Show `take` every record, in order within a Kafka partition."""
+        """Pass every record to `take`, in order within a Kafka partition."""
         pause_s = _PAUSE_S
         while True:
             try:
@@ -66,7 +66,7 @@ class Tail:
                             topic, partition, offset = record.origin
                             self._position[KafkaPartition(topic, partition)] = offset + 1
                         pause_s = _PAUSE_S
-            except Exception as error:  # noqa: BLE001 - whatever it is, we must follow on
+            except Exception as error:  # noqa: BLE001 - after any error we must follow again
                 log.warning("tail.cut_off", topic=self._topic, error=str(error), again_in_s=pause_s)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_S_MAX)
@@ -74,7 +74,7 @@ class Tail:
     async def _begin(self, reader: KafkaReader) -> dict[KafkaPartition, int]:
         spans = await reader.spans([self._topic])
         if not spans:
-            raise SetupError(f"Kafka has no topic {self._topic}: `hifi up` makes it.")
+            raise SetupError(f"Kafka has no topic {self._topic}: `hifi up` creates it.")
         recent = await reader.offsets_at(dict.fromkeys(spans, now_ms() - self._back_ms))
         each_max = self._records_max // len(spans)
         return {

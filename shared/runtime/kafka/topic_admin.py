@@ -1,4 +1,4 @@
-"""Makes topics as the core wants them, and reads how they are actually set up."""
+"""Creates topics with the core's settings, and reads their actual settings."""
 
 import asyncio
 from collections import Counter
@@ -31,22 +31,22 @@ from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 from shared.scale.retention import BrokerDisk
 
-# Leaders are there within 100 ms of a topic's birth unless brokers are missing.
+# A new topic has leaders within 100 ms unless brokers are missing.
 _LEADERS_TIMEOUT_S = 30.0
 _LEADERS_LOOK_S = 0.05
-# Kafka's code for a topic that is there already, which is what we want.
+# Kafka's code for a topic that already exists, which is what we want.
 _ALREADY_THERE = 36
-# Kafka's code for a topic that is not there (any more).
+# Kafka's code for a topic that does not exist (any more).
 _UNKNOWN_TOPIC = 3
-# Kafka's code for fewer brokers than a topic is to have copies.
+# Kafka's code for fewer brokers than requested copies.
 _TOO_FEW_BROKERS = 38
-# Kafka's word for as many as its own default.replication.factor says.
+# Kafka's value for the number of copies in its own default.replication.factor.
 _AS_KAFKA_SAYS = -1
-# A broker on the same continent answers metadata within this even while it elects leaders.
+# A broker on the same continent answers within this time even while it elects leaders.
 _REQUEST_TIMEOUT_MS = 10_000
 # aiokafka lacks ApiVersions 3, whose answer names the cluster's features (KIP-584).
 _API_VERSIONS = 18
-# It also lacks DescribeLogDirs, whose version 4 reports a disk's room (KIP-827).
+# It also lacks DescribeLogDirs, whose version 4 reports a disk's space (KIP-827).
 _DESCRIBE_LOG_DIRS = 35
 _FINALIZED_FEATURES_TAG = 2
 # Kafka's numbers for the subjects of rights.
@@ -69,18 +69,18 @@ _FEATURES = CompactArray(("name", _TEXT), ("level", Int16), ("level_min", Int16)
 
 @asynccontextmanager
 async def topic_admin(bootstrap_servers: str) -> AsyncIterator["TopicAdmin"]:
-    """An admin for as long as the block lasts; KafkaUnavailableError when no broker answers."""
+    """Open an admin for the block; KafkaUnavailableError if no broker answers."""
     client = new_admin(bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS)
     async with running(client, bootstrap_servers):
         yield TopicAdmin(client)
 
 
 class TooFewBrokersError(KafkaUnavailableError):
-    """A topic would have too few copies, and was not made."""
+    """A topic was not created, because it would have too few copies."""
 
 
 class TopicAdmin:
-    """Made by `topic_admin`."""
+    """Creates and describes topics; `topic_admin` opens one."""
 
     def __init__(self, client: KafkaAdmin) -> None:
         self._client = client
@@ -89,8 +89,8 @@ class TopicAdmin:
         return len((await self._client.describe_cluster())["brokers"])
 
     async def features(self) -> dict[str, int] | None:
-        """The level of each feature that the cluster has on; None when it does not say."""
-        client = self._client._client  # noqa: SLF001 - its own requests know nothing of features
+        """Return the level of each enabled feature of the cluster; None if it does not say."""
+        client = self._client._client  # noqa: SLF001 - its own requests have no features
         try:
             response = await client.send(client.get_random_node(), ApiVersionsRequest())
         except NotImplementedError:
@@ -130,9 +130,9 @@ class TopicAdmin:
         for topic, code, message in response.topic_errors:
             if code == _TOO_FEW_BROKERS:
                 raise TooFewBrokersError(
-                    f"Kafka has too few brokers to keep {topic} in {replicas} copies, and so it was"
-                    " not made: start those that are down. (HIFI_KAFKA_REPLICAS says how many"
-                    " copies there are to be.)"
+                    f"Kafka has too few brokers to keep {topic} in {replicas} copies, so it was"
+                    " not created: start those that are down. (HIFI_KAFKA_REPLICAS sets the"
+                    " number of copies.)"
                 )
             if code not in {0, _ALREADY_THERE}:
                 raise KafkaUnavailableError(
@@ -154,7 +154,7 @@ class TopicAdmin:
                 )
 
     async def grow(self, name: str, partition_count: int) -> None:
-        """Give a topic that many Kafka partitions; it keeps those it has."""
+        """Add Kafka partitions to a topic, up to this number."""
         response = await self._client.create_partitions({name: NewPartitions(partition_count)})
         for topic, code, message in response.topic_errors:
             if code != 0:
@@ -164,7 +164,7 @@ class TopicAdmin:
         await self._wait_for_leaders({name})
 
     async def grant(self, user: str, rights: Iterable[Right]) -> None:
-        """Grant rights to a user, beside the ones it has already."""
+        """Grant rights to a user, in addition to its present ones."""
         client = self._client._client  # noqa: SLF001 - it has no requests for rights
         rows = [
             (
@@ -188,7 +188,7 @@ class TopicAdmin:
                 )
 
     async def states(self, names: Iterable[str]) -> dict[str, TopicState]:
-        """How the topics that exist are set up."""
+        """Return the settings of these topics, if they exist."""
         wanted = sorted(set(names) & await self.names())
         if not wanted:
             return {}
@@ -209,26 +209,26 @@ class TopicAdmin:
                 settings=settings[topic["topic"]],
             )
             for topic in await self._client.describe_topics(wanted)
-            # A broker that has only just heard of a topic reports no partitions.
+            # A broker that has only just learned of a topic reports no partitions.
             if topic["partitions"]
         }
 
     async def disks(self, names: Iterable[str]) -> list[BrokerDisk]:
-        """The bytes of these topics on each broker's disks, and the room left there."""
+        """Return the bytes of these topics on each broker's disks, and the free space there."""
         wanted = frozenset(names)
-        client = self._client._client  # noqa: SLF001 - it does not speak of disks
+        client = self._client._client  # noqa: SLF001 - it has no requests for disks
         disks = []
         for broker in (await self._client.describe_cluster())["brokers"]:
             try:
                 answer = await client.send(broker["node_id"], DescribeDisksRequest())
             except NotImplementedError as error:
                 raise KafkaUnavailableError(
-                    "This Kafka does not say how full its disks are: it is older than 3.3."
+                    "This Kafka does not report how full its disks are: it is older than 3.3."
                 ) from error
             if answer.error_code == ClusterAuthorizationFailedError.errno:
                 raise KafkaRefusedError(
                     f"Kafka does not let {kafka_access().caller} ask how full its disks are: grant"
-                    " Describe on the cluster, as docs/kafka.md lists it for the operator."
+                    " Describe on the cluster, as in docs/kafka.md for the operator."
                 )
             if answer.error_code:
                 raise for_code(answer.error_code)
@@ -236,7 +236,7 @@ class TopicAdmin:
         return disks
 
     async def _wait_for_leaders(self, names: set[str]) -> None:
-        """A topic is there only when each of its partitions has a broker that leads it."""
+        """Wait until each Kafka partition has a leader: only then can the topics be used."""
         for _ in range(round(_LEADERS_TIMEOUT_S / _LEADERS_LOOK_S)):
             topics = await self._client.describe_topics(sorted(names))
             if all(
@@ -252,7 +252,7 @@ class TopicAdmin:
 
 
 class DescribeDisksResponse(Response):  # type: ignore[misc]
-    """The folders of a broker, with their sizes; -1 where it does not say."""
+    """A broker's folders with their sizes; -1 for unknown ones."""
 
     API_KEY, API_VERSION = _DESCRIBE_LOG_DIRS, 4
     SCHEMA = Schema(
@@ -308,7 +308,7 @@ class DescribeDisksRequest(Request[_DescribeDisks4]):  # type: ignore[misc]
 
 
 def disk_of(broker: int, answer: DescribeDisksResponse, wanted: frozenset[str]) -> BrokerDisk:
-    """The bytes of these topics in all folders of a broker, and its room."""
+    """Return the bytes of these topics in all folders of a broker, and its disk space."""
     topic_bytes: Counter[str] = Counter()
     totals, free = [], []
     for _, _, topics, total_bytes, free_bytes, _ in answer.folders:
@@ -327,7 +327,7 @@ def disk_of(broker: int, answer: DescribeDisksResponse, wanted: frozenset[str]) 
 
 
 class CreateGrantsRequest(CreateAclsRequest):  # type: ignore[misc]
-    """Several rights at once, for which the client's own request has no room."""
+    """Creates several rights at once, which the client's own request cannot do."""
 
     def __init__(self, rows: list[tuple[int, str, int, str, str, int, int]]) -> None:
         self._rows = rows
@@ -354,12 +354,12 @@ class _ApiVersions3(RequestStruct):  # type: ignore[misc]
     SCHEMA = Schema(("software", _TEXT), ("version", _TEXT), _TAGS)
 
     def parse_response_header(self, answer: BytesIO) -> Any:
-        # The one answer with an old header: a client does not know the broker's abilities yet.
+        # Only this answer has an old header, as a client does not know the broker's version yet.
         return ResponseHeader_v0.decode(answer)
 
 
 class ApiVersionsRequest(Request[_ApiVersions3]):  # type: ignore[misc]
-    """Asks a broker what it can do."""
+    """Asks a broker for its abilities."""
 
     API_KEY = _API_VERSIONS
 
@@ -368,7 +368,7 @@ class ApiVersionsRequest(Request[_ApiVersions3]):  # type: ignore[misc]
 
 
 def finalized_features(response: ApiVersionsResponse) -> dict[str, int] | None:
-    """Each finalized feature's level; None when the broker refused to say."""
+    """Return the level of each finalized feature; None if the broker reports an error."""
     if response.error_code:
         return None
     raw = response.tags.get(_FINALIZED_FEATURES_TAG)

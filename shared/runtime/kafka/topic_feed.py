@@ -17,26 +17,26 @@ from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
 
-# Kafka may hold a fetch this long while there are no records; it returns new ones at once.
-# A process follows several topics, all day, and each fetch is work for both sides.
+# Kafka may hold a fetch this long while there are no records; it returns new ones at once. A
+# process follows several topics all day, and each fetch is work for both sides.
 _HELD_S = 2.0
-# How often it looks whether there was an answer, if only an empty one.
+# How often the feed checks for an answer, even an empty one.
 _POLL_S = 0.5
-# The pause between two looks while a caller waits for the newest value.
+# The pause between two checks while a caller waits for the newest value.
 _LOOK_S = 0.005
-# Without an answer for this long the value may be old: some polls, and longer than the election of
-# a new leader takes.
+# Without an answer for this long the value may be old. It is several polls, and longer than the
+# election of a new leader.
 _AGE_S_MAX = 15.0
-# It looks twice a second; without Kafka an attempt to start again ends within its clients' 40 s.
+# The loop turns twice a second; without Kafka an attempt to restart ends within the clients' 40 s.
 _TURN_WITHIN_S = 120.0
-# Between attempts to follow again; a Kafka that restarts is away for seconds.
+# The pause between attempts to follow again; a restarting Kafka is down for seconds.
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
 
 T = TypeVar("T")
 
 
 class TopicFeed(Generic[T]):
-    """The current value of a topic, kept up to date in the background, whatever Kafka does."""
+    """The current value of a topic, kept up to date in the background, even after errors."""
 
     def __init__(
         self,
@@ -51,19 +51,19 @@ class TopicFeed(Generic[T]):
         self.value = empty
         self._topic = topic
         self._empty = empty
-        # The value after one more record (key, value); ValueError when the record makes no sense.
+        # Returns the value after one more record (key, value); ValueError for an invalid record.
         self._fold = fold
-        # A copy of the value, if folding changes it in place.
+        # Returns a copy of the value, if folding changes it in place.
         self._draft = draft
-        # Records that come within this time are folded together: one by one they cost more.
+        # Records within this time are folded together, which is cheaper than one by one.
         self._gather_s = gather_s
         self._bootstrap_servers = bootstrap_servers
         self._reader: KafkaReader | None = None
         self._follow: Follow | None = None
-        # Only writers ask for the newest value.
+        # Opened at the first use, because only writers ask for the newest value.
         self._peeker: KafkaReader | None = None
         self._peeking = asyncio.Lock()
-        # When it last asked Kafka, and Kafka's answer.
+        # The time of the last request for the ends, and the answer.
         self._peeked: tuple[float, Position] = (float("-inf"), {})
         self._task: asyncio.Task[None] | None = None
         self._heard_at_s = float("-inf")
@@ -71,7 +71,7 @@ class TopicFeed(Generic[T]):
         self._pulse = Pulse()
 
     async def start(self) -> None:
-        """Read all records, then follow. Return once everything written so far is known."""
+        """Read all existing records, return, and follow the topic in the background."""
         try:
             with kafka_errors(self._bootstrap_servers):
                 self.value = await self._open()
@@ -81,8 +81,8 @@ class TopicFeed(Generic[T]):
         self._task = asyncio.create_task(self._keep_following())
 
     def tell(self, health: Health) -> None:
-        """Count the process as alive only while this loop turns, whether Kafka answers or not."""
-        health.must_turn(f"what follows {self._topic}", self._pulse, within_s=_TURN_WITHIN_S)
+        """Count the process as alive only while this loop turns, with or without Kafka."""
+        health.must_turn(f"the feed of {self._topic}", self._pulse, within_s=_TURN_WITHIN_S)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -93,23 +93,23 @@ class TopicFeed(Generic[T]):
         await self._close_peeker()
 
     async def newest(self) -> T:
-        """The value after all records written up to now."""
+        """Return the value after all records written so far."""
         with kafka_errors(self._bootstrap_servers):
             return await self.at(await self._ends())
 
     async def at(self, position: Position) -> T:
-        """The value once everything before a position is in it."""
+        """Wait until the value includes everything before a position; return the value."""
         # The value has every record that the client has passed: nothing runs between the two.
-        # The client does not report that it has passed a transaction marker, so look.
+        # The client does not report that it has passed a transaction marker, so poll it.
         while self._follow is None or not await self._follow.has_reached(position):  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(_LOOK_S)
         return self.value
 
     async def _ends(self) -> Position:
-        """Ask on a connection of its own: on the follower's, Kafka answers after its fetch."""
+        """Ask for the ends on a separate connection: the follower's is blocked by its fetch."""
         came_s = monotonic()
         async with self._peeking:
-            # All waiting callers share one answer, if Kafka was asked after they came.
+            # Waiting callers share an answer if Kafka was asked after their calls.
             if self._peeked[0] <= came_s:
                 asked_s = monotonic()
                 if self._peeker is None:
@@ -133,12 +133,12 @@ class TopicFeed(Generic[T]):
 
     @property
     def age_s(self) -> float:
-        """How long ago Kafka last said that there is nothing newer."""
+        """The time since Kafka last confirmed that there is nothing newer."""
         return monotonic() - self._heard_at_s
 
     @property
     def problem(self) -> str | None:
-        """Why the value may be old; None while it is fresh."""
+        """The reason why the value may be old; None while it is fresh."""
         if self.age_s > _AGE_S_MAX:
             return f"no news of {self._topic} for {_AGE_S_MAX:g} s"
         return None
@@ -152,7 +152,7 @@ class TopicFeed(Generic[T]):
         if not spans:
             raise SetupError(
                 f"Kafka at {self._bootstrap_servers} has no topic {self._topic}: create Hifi's"
-                " topics first (`hifi up` does it, or `hifi topics`), or name another Kafka."
+                " topics first (`hifi up` or `hifi topics` does it), or use another Kafka."
             )
         follow = self._reader.follow({where: begin for where, (begin, _) in spans.items()})
         value = self._empty
@@ -162,7 +162,7 @@ class TopicFeed(Generic[T]):
         return value
 
     async def _keep_following(self) -> None:
-        """Take new records. After an error read all again: an old value must not pass for a new."""
+        """Follow new records. After an error read everything again, so the value is never stale."""
         pause_s = _PAUSE_S
         while True:
             self._pulse.beat()
@@ -175,7 +175,7 @@ class TopicFeed(Generic[T]):
                     self.value = value
                 pause_s = _PAUSE_S
                 await asyncio.sleep(self._gather_s)
-            except Exception as error:  # noqa: BLE001 - whatever it is, we must follow on
+            except Exception as error:  # noqa: BLE001 - after any error we must follow again
                 says = missing_right(self._bootstrap_servers, error) or repr(error)
                 log.warning(
                     "feed.follower_failed", topic=self._topic, error=says, again_in_s=pause_s
@@ -190,11 +190,11 @@ class TopicFeed(Generic[T]):
             await reader.close()
 
     async def _take(self, follow: Follow, value: T) -> T:
-        """The value after the records that have come."""
+        """Return the value after newly arrived records."""
         records = await follow.read(wait_s=_POLL_S)
         self._pulse.beat()
         if records or follow.answered_at_ms != self._answered_at_ms:
-            # An answer without records is news too: there is nothing newer.
+            # An answer without records counts too: it confirms that there is nothing newer.
             self._answered_at_ms = follow.answered_at_ms
             self._heard_at_s = monotonic()
         if records:
@@ -203,7 +203,7 @@ class TopicFeed(Generic[T]):
             try:
                 value = self._fold(value, record.key or b"", record.value)
             except (ValueError, TypeError) as error:
-                # One bad record must not stop the others; it changes nothing.
+                # A bad record changes nothing, and must not stop the others.
                 log.warning(
                     "feed.record_refused", topic=self._topic, key=str(record.key), error=str(error)
                 )

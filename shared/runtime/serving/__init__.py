@@ -1,1 +1,1 @@
-"""How every process of ours that takes HTTP serves it: deadlines, bounds, and how it ends."""
+"""The HTTP server of all our processes: deadlines, limits, and an orderly end."""

@@ -1,8 +1,8 @@
-"""Bounds how many connections a process holds, so that nobody's idle ones keep others out.
+"""Limits the connections of a process, so that one peer's idle connections do not exclude others.
 
 When there is no room, the peer with the most connections loses those that would be closed soonest:
-first those whose request heads do not come, then idle ones. Behind a balancer all are the
-balancer's, so there is no fixed share of a peer.
+first those with late request heads, then idle ones. Behind a load balancer all connections are the
+balancer's, so no peer has a fixed share.
 """
 
 import heapq
@@ -14,20 +14,20 @@ import structlog
 
 log = structlog.get_logger()
 
-# Other descriptors of a process: connections to each broker, files, probes, a schema process.
+# Descriptors for other purposes: connections to each broker, files, probes, a schema process.
 _DESCRIPTORS_KEPT = 256
-# Close a sixty-fourth of all at a time, as finding them costs a look at each.
+# Close a 64th of all connections at a time, because finding them means checking each one.
 _MADE_ROOM_PART = 64
-# The part of an IPv6 address that one household or one machine commonly has.
+# The part of an IPv6 address that is usually the same for one household or one machine.
 _NETWORK_BYTES = 8
 
 
 class Closable(Protocol):
-    """A connection as a crowd sees it."""
+    """A connection that a crowd may close."""
 
     @property
     def closes_at_s(self) -> float | None:
-        """When it would be closed if nothing came; None while it has a request."""
+        """When it would be closed if nothing arrived; None while it has a request."""
 
     def close(self) -> None: ...
 
@@ -76,7 +76,7 @@ class Crowd:
 
 
 def connections_max(wanted: int) -> int:
-    """As many as are wanted, or as the machine lets this process open."""
+    """Return the wanted number of connections, or the number that the machine allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _DESCRIPTORS_KEPT
     if soft != resource.RLIM_INFINITY and soft < needed:

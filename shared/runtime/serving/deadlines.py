@@ -1,7 +1,7 @@
-"""Bounds a request's head: how long a client may take to send it, and how large it may be.
+"""Limits the time and the size of a request's head.
 
-uvicorn has no deadline before the application is called: a client that sends a byte now and then
-would hold its connection without end. Readers of a body have their own deadlines for that.
+uvicorn has no deadline before it calls the application: a client that sends a byte now and then
+would hold its connection forever. Readers of a body have their own deadlines.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from shared.runtime.serving.server import PlainProtocol
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-# Keys in the state of a request: its answer is for a client that stays; its client has sent all.
+# Keys in a request's state: the client must stay for its answer; the client has finished sending.
 _WATCHES, _SAID_ALL = "watches", "said all"
-# How much of a body may wait before its reader has come: what uvloop reads at a time.
+# The most of a body to keep before its reader comes: what uvloop reads at a time.
 _HIGH_WATER_BYTES = 262_144
-# How long a refused client may go on sending (nginx: lingering_timeout 5 s, for silence).
+# How long a refused client may keep sending (nginx: lingering_timeout 5 s, for silence).
 _LINGER_S = 2.0
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
 class BadHead(NamedTuple):
-    """Why something is no request that we take."""
+    """The reason why a request is refused."""
 
     status: int
     code: str
@@ -33,16 +33,16 @@ class BadHead(NamedTuple):
 
 
 def stays(state: MutableMapping[str, Any]) -> bool:
-    """Mark a request whose answer has no end, or takes long: a client that sends no more has left.
+    """Mark a request with a long or endless answer: a client that stops sending counts as gone.
 
-    Return False if the client has left already, as it had sent all.
+    Return False if the client is gone already, because it has stopped sending.
     """
     state[_WATCHES] = True
     return not state.get(_SAID_ALL)
 
 
 class DeadlineProtocol(PlainProtocol):
-    """uvicorn's HTTP/1.1 with an end to waiting. `bounded` sets the limits."""
+    """uvicorn's HTTP/1.1 with deadlines. `bounded` sets the limits."""
 
     head_deadline_s = 10.0
     head_bytes_max = 32_768
@@ -52,7 +52,7 @@ class DeadlineProtocol(PlainProtocol):
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it as well
         self._is_in_head = False
         self._is_in_body = False
-        # We have sent our last bytes: we drop all input, and can answer nothing.
+        # Whether we have sent our last bytes: we drop all input, and cannot answer any more.
         self._is_dropping = False
         self._head_bytes = 0
         self._segment_bytes = 0
@@ -69,16 +69,16 @@ class DeadlineProtocol(PlainProtocol):
 
     @property
     def closes_at_s(self) -> float | None:
-        """When it is closed if nothing comes; None while it has a request."""
+        """When it is closed if nothing arrives; None while it has a request."""
         timer = self.timeout_keep_alive_task or self._head_timer
         return None if timer is None else timer.when()
 
     def close(self) -> None:
-        """Close it while nothing is under way on it."""
+        """Close an idle connection."""
         self.transport.close()
 
     def shutdown(self) -> None:
-        """As uvicorn does it, but a request whose head is on its way is still answered."""
+        """Shut down like uvicorn, but still answer a request whose head is arriving."""
         if not self._head_bytes:
             super().shutdown()
 
@@ -90,7 +90,7 @@ class DeadlineProtocol(PlainProtocol):
         super().data_received(data)
         if self._is_in_head or self._is_idle():
             if self.cycle is cycle and not was_in_body:
-                # Else some of it, we do not know how much, was a request before this head.
+                # Otherwise an unknown part of it belongs to a request before this head.
                 self._head_bytes += len(data)
             if self._head_timer is None:
                 self._await_head()
@@ -100,7 +100,7 @@ class DeadlineProtocol(PlainProtocol):
             self._head_came()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn closes in any case
-        """Whether the transport stays open: a client that has said all may wait for its answer."""
+        """Return whether the transport stays open: a client may stop sending before its answer."""
         cycle: RequestResponseCycle | None = self.pipeline[0][0] if self.pipeline else self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or self.scheme == "https":
             return False
@@ -115,8 +115,8 @@ class DeadlineProtocol(PlainProtocol):
         self._is_in_head = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """As uvicorn does it, in one call: this is done for each header of each request."""
-        # Blanks behind a value are no part of it (RFC 9112, 5.1); the parser leaves them.
+        """Add a header like uvicorn, but in one call, because it is done so often."""
+        # Blanks after a value do not belong to it (RFC 9112, 5.1); the parser keeps them.
         name, value = name.lower(), value.rstrip(b" \t")
         if name == b"expect":
             self.expect_100_continue |= value.lower() == b"100-continue"
@@ -124,7 +124,7 @@ class DeadlineProtocol(PlainProtocol):
 
     def on_headers_complete(self) -> None:
         if self._head_bytes + self._segment_bytes > self.head_bytes_max:
-            # It may be, if the body has not come with it.
+            # The head may be too large, unless a part of the body came with it.
             byte_count = sum(len(name) + len(value) + 4 for name, value in self.headers)
             if byte_count + len(self.url) > self.head_bytes_max:
                 self._refuse_head()
@@ -142,22 +142,22 @@ class DeadlineProtocol(PlainProtocol):
         cycle: RequestResponseCycle = self.cycle
         cycle.transport = self._one_write  # type: ignore[assignment]  # all that a cycle uses
         # A body that came together with its head needs no wait with a deadline. The reference is
-        # weak because the cycle holds the state: a reference cycle left 3,000 requests a second to
+        # weak because the cycle has the state: a reference cycle left 3,000 requests a second to
         # the garbage collector, which stopped everything for 45 ms each time.
         state["cycle"] = weakref.ref(cycle)
 
     def on_message_complete(self) -> None:
-        # Behind an offer to upgrade, the body is still to come.
+        # After an offer to upgrade, the body has not come yet.
         self._is_in_body = self.parser.should_upgrade()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        # The answer to a HEAD has nothing to be sent together with.
+        # The answer to a HEAD has no body to be sent with it.
         self._one_write.flush()
         super().on_response_complete()
 
     def on_body(self, body: bytes) -> None:
-        """As uvicorn does it, but it keeps the pieces as they are, and their reader joins them."""
+        """Add a piece of the body like uvicorn, but let the reader join the pieces."""
         cycle = self.cycle
         if cycle.response_complete:
             return
@@ -170,13 +170,13 @@ class DeadlineProtocol(PlainProtocol):
         cycle.message_event.set()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer requests that are not HTTP, in the form of every other problem."""
+        """Answer requests that are not HTTP, in the format of all other problems."""
         self._refuse(BadHead(400, "invalid_http", msg))
 
     def _close_kindly(self) -> None:
-        """Close, but let a client that still sends finish or tire: its bytes are dropped.
+        """Close, but drop the bytes of a client that is still sending for a while.
 
-        It would otherwise see a reset in place of the answer.
+        Otherwise the client would see a reset instead of the answer.
         """
         if not self._is_in_body or not self.transport.can_write_eof():
             self.transport.close()
@@ -191,11 +191,11 @@ class DeadlineProtocol(PlainProtocol):
         return self.client[0] if self.client else ""
 
     def _is_idle(self) -> bool:
-        """No request is under way and uvicorn's own timer does not run: blank lines stop it."""
+        """Return whether there is neither a request nor uvicorn's timer, which blank lines stop."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None:
             return True
-        # After an answer, the rest of a body may still come, to be dropped.
+        # After an answer, the rest of a body may still arrive and is dropped.
         is_answered = cycle.response_complete and not self._is_in_body
         return is_answered and self.timeout_keep_alive_task is None
 
@@ -222,7 +222,7 @@ class DeadlineProtocol(PlainProtocol):
         self._refuse(BadHead(431, "head_too_large", detail))
 
     def told(self, bad: BadHead) -> tuple[bytes, bytes]:
-        """The content type and the body of its answer."""
+        """Return the content type and the body of the answer."""
         return b"text/plain; charset=utf-8", f"{bad.detail}\n".encode()
 
     def _refuse(self, bad: BadHead) -> None:
@@ -245,13 +245,13 @@ P = TypeVar("P", bound=DeadlineProtocol)
 def bounded(
     protocol: type[P], *, head_deadline_s: float, head_bytes_max: int, crowd: Crowd, **more: Any
 ) -> type[P]:
-    """The protocol with its own limits and other attributes."""
+    """Return the protocol with these limits and other attributes."""
     limits = {"head_deadline_s": head_deadline_s, "head_bytes_max": head_bytes_max, "crowd": crowd}
     return type("BoundedProtocol", (protocol,), {**limits, **more})
 
 
 class _Pieces:
-    """The pieces of a body that were not read yet."""
+    """The unread pieces of a body."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -269,7 +269,7 @@ class _Pieces:
 
 
 class _OneWrite:
-    """A transport that sends the head of an answer together with its body: one system call."""
+    """A transport that sends an answer's head together with its body, in one system call."""
 
     def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         self._transport = transport

@@ -1,4 +1,4 @@
-"""Serves HTTP with uvicorn: its settings, its protocol, who hears signals, which port."""
+"""Serves HTTP with uvicorn: its settings, its protocol, its signals and its port."""
 
 import asyncio
 import contextlib
@@ -13,23 +13,23 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from shared.runtime import defaults
 from shared.runtime.setup_error import SetupError
 
-# Connections that wait to be accepted while the loop is busy (the kernel's own cap is 4,096).
+# Connections that may wait for acceptance while the loop is busy (the kernel's limit is 4,096).
 _BACKLOG = 2_048
-# Until TLS is agreed on, nobody counts a connection; a client on a poor line needs a second or two.
+# A connection is not counted before its TLS handshake; over a poor line that takes 1 or 2 s.
 _TLS_WITHIN_S = 10.0
 _CLOSE = (b"connection", b"close")
 _LOOK_S = 0.02
 
 
 class HttpServer(uvicorn.Server):
-    """A server that leaves signals to the process: several may run in it, and we drain first."""
+    """A server that leaves signals to the process, which may run several, and drains them first."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does it with sockets of ours, but with an end to waiting for TLS."""
+        """Start like uvicorn with our sockets, but with a time limit for TLS handshakes."""
         config, loop = self.config, asyncio.get_running_loop()
 
         def protocol() -> asyncio.Protocol:
@@ -52,17 +52,17 @@ class HttpServer(uvicorn.Server):
         self.listens.set()
 
     async def let_go(self, *, within_s: float) -> None:
-        """Make each answer the last of its connection, until all are gone or the time is up."""
-        # Where uvicorn takes the headers of every answer from, and where it fills that from.
+        """Make each answer the last of its connection; wait until all are gone or time is up."""
+        # Answers take their headers from the second list, which uvicorn fills from the first.
         self.config.encoded_headers.append(_CLOSE)
         self.server_state.default_headers = [*self.server_state.default_headers, _CLOSE]
         for connection in self.server_state.connections:
-            # Answers under way have their headers already.
+            # Started answers already have their headers.
             if isinstance(connection, PlainProtocol) and connection.cycle is not None:
                 connection.cycle.keep_alive = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while self.server_state.connections:  # noqa: ASYNC110 - uvicorn tells nobody
+                while self.server_state.connections:  # noqa: ASYNC110 - uvicorn has no event
                     await asyncio.sleep(_LOOK_S)
 
     @contextlib.contextmanager
@@ -71,10 +71,10 @@ class HttpServer(uvicorn.Server):
 
 
 class PlainProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 that declines every offer to upgrade, and reads the body all the same.
+    """uvicorn's HTTP/1.1, which declines every offer to upgrade but still reads the body.
 
-    The parser takes the bytes after the head of such a request for another protocol. So the body,
-    and all that follows it, goes to a second parser that gets the framing headers of the head.
+    The parser treats the bytes after such a request's head as another protocol. So the body and
+    everything after it goes to a second parser, which gets the framing headers of the head.
     """
 
     def data_received(self, data: bytes) -> None:
@@ -90,7 +90,7 @@ class PlainProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _parse(self, data: bytes) -> bytes:
-        """Let the parser take the data; return the rest that follows an offer to upgrade."""
+        """Feed the parser; return the rest of the data after an offer to upgrade."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -105,14 +105,14 @@ class PlainProtocol(HttpToolsProtocol):
 
 
 class PlainHead:
-    """The head of a request as the parser reports it."""
+    """The head of a request, as reported by the parser."""
 
     def __init__(self) -> None:
         self.url = b""
         self.headers: list[tuple[bytes, bytes]] = []
 
     def takes(self, head: bytes) -> bool:
-        """Say whether a head is one of HTTP/1.1, and more requests may follow it."""
+        """Return whether a head is HTTP/1.1, and more requests may follow it."""
         parser = httptools.HttpRequestParser(self)
         try:
             parser.feed_data(head)
@@ -132,7 +132,7 @@ _FRAMING = {b"content-length", b"transfer-encoding"}
 
 
 class _BehindHead:
-    """Hears a parser for a protocol that knows the first head already."""
+    """Receives a parser's events for a protocol that already knows the first head."""
 
     def __init__(self, protocol: PlainProtocol) -> None:
         self._protocol = protocol
@@ -173,7 +173,7 @@ def server_config(
         log_config=None,
         access_log=False,
         server_header=False,
-        # A proxy's words about its clients decide nothing here, and the wrapper costs time.
+        # Proxies' headers about clients are not used, and the wrapper takes time.
         proxy_headers=False,
         date_header=False,
         backlog=backlog,
@@ -184,14 +184,14 @@ def server_config(
 
 @contextlib.contextmanager
 def listening(what: str, *, host: str, port: int, setting: str) -> Iterator[socket.socket]:
-    """A socket on the port, or one sentence that says who else may have it."""
+    """Open a socket on the port; raise SetupError with one sentence if it is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise SetupError(
             f"{what} cannot listen on {host}:{port} ({error.strerror}):"
-            f" stop what uses that port, or set {setting}."
+            f" stop the program on that port, or set {setting}."
         ) from error
     with bound:
         yield bound

@@ -1,1 +1,1 @@
-"""Spark at work: sessions, clusters, rows, workers."""
+"""Spark's sessions, clusters, rows and workers."""

@@ -1,4 +1,4 @@
-"""Carries rows from Spark to the core, in the columns of Spark's Kafka source."""
+"""Converts Spark's rows, with the columns of its Kafka source, to records for the core."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -23,7 +23,7 @@ SCHEMA_IN = pa.schema(_TYPES)
 
 
 def records_of(rows: pa.RecordBatch) -> Iterator[RecordIn]:
-    """The records of an Arrow batch, in order."""
+    """Yield the records of an Arrow batch, in order."""
     columns = (
         rows.column("topic").to_pylist(),
         rows.column("partition").to_pylist(),
@@ -38,14 +38,14 @@ def records_of(rows: pa.RecordBatch) -> Iterator[RecordIn]:
             origin=Origin(topic, partition, offset),
             timestamp_ms=time_us // 1000,
             key=key,
-            # A record without a value (a tombstone somebody wrote) is an event of no bytes.
+            # A record without a value (somebody's tombstone) is an event of no bytes.
             value=b"" if value is None else value,
             headers=headers,
         )
 
 
 def headers_of(column: Any) -> Iterator[Headers]:
-    """Headers of each row, read from the flat child arrays: far cheaper than a dict per header."""
+    """Yield each row's headers from the flat child arrays: far cheaper than a dict per header."""
     names = column.values.field("key").to_pylist()
     values = column.values.field("value").to_pylist()
     ends = column.offsets.to_pylist()

@@ -1,7 +1,8 @@
-"""Says how a session's tasks run on a Spark cluster, and gives its executors what they need.
+"""Configures a session to run its tasks on a Spark cluster, and equips the executors.
 
-They have Hifi's packages installed, as every machine of a fleet. A driver gives them the settings
-that differ by process: the interpreter, the secrets, the access to Kafka, and the files for it.
+Executors have Hifi's packages installed, like every machine of a fleet. A driver gives them the
+settings that differ by process: the interpreter, the secrets, and the access to Kafka with its
+files.
 """
 
 import re
@@ -23,7 +24,7 @@ from pyspark import SparkConf, SparkContext
 
 from shared.runtime.setup_error import SetupError
 
-# An executor is a JVM, on a machine that may have to fetch an image first.
+# An executor is a JVM, and its machine may have to fetch an image first.
 _EXECUTOR_WITHIN_S = 120.0
 # Each lock, and the options that provide it.
 _LOCKS: Mapping[str, tuple[str, ...]] = {
@@ -36,23 +37,23 @@ _MASTER = re.compile(r"local|yarn|k8s://.+|spark://[^:/,]+:\d+(,[^:/,]+:\d+)*")
 
 @dataclass(frozen=True, slots=True)
 class SparkCluster:
-    """A cluster, as a driver needs to know it."""
+    """A cluster's settings for a driver."""
 
     master: str
-    # Where its executors find the driver.
+    # The driver's address for executors.
     driver_host: str
-    # The interpreter with Hifi's packages on their machines.
+    # The interpreter with Hifi's packages on the executors' machines.
     python: str
-    # Variables for the environment of their Python, with secrets; and those that name files.
+    # Environment variables for the executors' Python, with secrets; and variables with files.
     told: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: Mapping[str, Path] = field(default_factory=dict)
-    # Variables for their Java half, which reads from Kafka in some sessions.
+    # Variables for the executors' Java half, which reads from Kafka in some sessions.
     told_java: Mapping[str, str] = field(default_factory=dict, repr=False)
-    # How many there may be; the first of them is enough to begin with.
+    # The most executors; work begins with the first one.
     executors: int = 1
 
     def options(self, *, slots: int) -> Mapping[str, str]:
-        """Spark's options for executors with this many slots each."""
+        """Return Spark's options for executors with this many slots each."""
         return {
             "spark.master": self.master,
             "spark.driver.host": self.driver_host,
@@ -60,23 +61,23 @@ class SparkCluster:
             "spark.executor.instances": str(self.executors),
             "spark.executor.cores": str(slots),
             "spark.cores.max": str(slots * self.executors),
-            # An executor whose machine vanishes is given up after this long: within the promised
-            # minute, and after a lease, so that events it may still send are labelled.
+            # An executor on a lost machine is given up after this long: within the promised
+            # minute, but after a lease, so that events that it may still send are labelled.
             "spark.network.timeout": "40s",
             "spark.network.timeoutInterval": "5s",
-            # Else a YARN that has lost three in a year would give up.
+            # Otherwise YARN would give up after three lost executors in a year.
             "spark.executor.failuresValidityInterval": "10m",
-            # Spark hides these where it shows its options.
+            # Spark hides options with these names when it shows options.
             "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas",
         }
 
     @property
     def secrets(self) -> Mapping[str, str]:
-        """Options that must not stand in a command line."""
+        """Options that must not be in a command line."""
         return {f"spark.executorEnv.{name}": value for name, value in self.told_java.items()}
 
     def check_lock(self, conf: SparkConf) -> None:
-        """Raise SetupError if secrets would go to any process that claims to be an executor."""
+        """Raise SetupError if any process could claim to be an executor and get secrets."""
         has_secrets = self.files or self.told_java or any(map(self.told.get, _SECRETS))
         missing = [
             name
@@ -85,18 +86,18 @@ class SparkCluster:
         ]
         if has_secrets and missing:
             raise SetupError(
-                f"HIFI_SPARK_MASTER is {self.master}, whose executors get secrets of Hifi, and"
-                " whoever reaches this process could get them: set"
-                f" {' and '.join(missing)} to true in spark-defaults.conf, in the folder that"
-                " SPARK_CONF_DIR names (docs/cluster.md)."
+                f"HIFI_SPARK_MASTER is {self.master}, whose executors get secrets of Hifi, so"
+                " anybody who can reach this process could get them: set"
+                f" {' and '.join(missing)} to true in spark-defaults.conf, in the folder of"
+                " SPARK_CONF_DIR (docs/cluster.md)."
             )
 
     def equip(self, context: SparkContext, folder: Path) -> None:
-        """Give executors settings and files; raise SetupError if none comes that can use them."""
-        # The environment travels with each task, and is in no configuration that Spark shows.
+        """Give executors settings and files; raise SetupError if no executor can use them."""
+        # The environment is sent with each task, and is in no configuration that Spark shows.
         context.environment.update(self.told)
         for name, path in self.files.items():
-            # The file has the same name in the folder where an executor runs.
+            # The file has the same name in the executor's folder.
             copy = folder / f"{name.lower()}.pem"
             shutil.copy(path, copy)
             context.addFile(str(copy))
@@ -104,8 +105,8 @@ class SparkCluster:
         theirs = self._first_word(context)
         if theirs != (ours := version("hifi-streams")):
             raise SetupError(
-                f"Executors of {self.master} have Hifi {theirs}, and this is {ours}: install the"
-                " same on their machines, or name its interpreter in HIFI_SPARK_PYTHON."
+                f"Executors of {self.master} have Hifi {theirs}, but this is {ours}: install the"
+                " same on their machines, or set its interpreter in HIFI_SPARK_PYTHON."
             )
 
     def _first_word(self, context: SparkContext) -> str:
@@ -116,9 +117,9 @@ class SparkCluster:
         except Py4JError as error:
             raise SetupError(
                 f"No executor of {self.master} has run Hifi's Python ({self.python}) within"
-                f" {_EXECUTOR_WITHIN_S:.0f} s: it wants a worker with as many free cores as there"
-                f" are slots, which has Hifi installed and reaches {self.driver_host}"
-                " (docs/fleet.md). Spark's own words stand above."
+                f" {_EXECUTOR_WITHIN_S:.0f} s: it needs a worker with as many free cores as there"
+                f" are slots, which has Hifi installed and can reach {self.driver_host}"
+                " (docs/fleet.md). Spark's own messages are above."
             ) from error
         finally:
             giving_up.cancel()
@@ -126,18 +127,18 @@ class SparkCluster:
 
 
 def address_towards(master: str) -> str:
-    """The address by which this machine reaches a standalone cluster's master."""
+    """Return this machine's address in its network towards a standalone cluster's master."""
     host, _, port = master.removeprefix("spark://").split(",")[0].rpartition(":")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as towards:
-            # Nothing is sent: the kernel chooses the way.
+            # Nothing is sent: the kernel only chooses the route.
             towards.connect(address)
             own: str = towards.getsockname()[0]
             return own
     except OSError as error:
         raise SetupError(
-            f"HIFI_SPARK_MASTER is {master}, to which there is no way from here ({error}):"
+            f"HIFI_SPARK_MASTER is {master}, which cannot be reached from here ({error}):"
             " correct it, or set HIFI_SPARK_DRIVER_HOST."
         ) from error
 
@@ -150,7 +151,7 @@ def _checked_master(master: str) -> str:
 
 
 class SparkClusterSettings(BaseSettings):
-    """HIFI_SPARK_*, for every process that may have its tasks run on a cluster."""
+    """HIFI_SPARK_*, for every process that may run its tasks on a cluster."""
 
     model_config = SettingsConfigDict(frozen=True)
 
@@ -158,9 +159,9 @@ class SparkClusterSettings(BaseSettings):
     spark_master: Annotated[str, AfterValidator(_checked_master)] = Field(
         default="local", validation_alias="HIFI_SPARK_MASTER"
     )
-    # The address by which its executors reach this process; if empty, the one towards the master.
+    # This process's address for executors; if empty, the address towards the master.
     spark_driver_host: str = Field(default="", validation_alias="HIFI_SPARK_DRIVER_HOST")
-    # The interpreter that has Hifi's packages on their machines.
+    # The interpreter with Hifi's packages on the executors' machines.
     spark_python: str = Field(default=sys.executable, validation_alias="HIFI_SPARK_PYTHON")
 
     @model_validator(mode="after")
@@ -168,7 +169,7 @@ class SparkClusterSettings(BaseSettings):
         if self.spark_master.startswith(("k8s:", "yarn")) and not self.spark_driver_host:
             raise SetupError(
                 f"HIFI_SPARK_MASTER is {self.spark_master}, whose executors must reach this"
-                " process: say by which address in HIFI_SPARK_DRIVER_HOST."
+                " process: set its address in HIFI_SPARK_DRIVER_HOST."
             )
         return self
 

@@ -1,8 +1,8 @@
-"""Starts the next daemon of a JVM's Spark workers as a copy of its first one.
+"""Starts further daemons of a JVM's Spark workers as copies of its first one.
 
-Spark has a daemon for each environment of its workers. One that loads everything by itself takes a
-second of processor time and 50 MB, and until it is there the JVM takes no worker for any task and
-gives none back (`SparkEnv.createPythonWorker` is synchronized): all that it sends stands still.
+Spark has a daemon for each environment of its workers. A daemon that loads everything by itself
+takes 1 s of processor time and 50 MB. Until it has started, the JVM neither takes nor returns
+workers for any task (`SparkEnv.createPythonWorker` is synchronized), so all its work stops.
 """
 
 import json
@@ -16,16 +16,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
-# In a folder of the JVM's own, which it names to all its daemons.
+# The JVM's own folder, which it passes to all its daemons, and the socket in it.
 _FOLDER, _NAME = "SPARK_LOCAL_DIRS", "daemons.sock"
-# The variable with the name of a daemon's workers; each name has workers of its own.
+# The variable with the name of a daemon's workers; each name has separate workers.
 WORKER_NAME = "HIFI_WORKER"
 _ORDER_BYTES_MAX = 1024 * 1024
 _OWN = (0, 1, 2)
-# With no folder, or nobody there, each loads everything by itself.
+# Without a folder or a first daemon, each daemon loads everything by itself.
 _ALONE = KeyError, OSError
 
-# A copy keeps it open for as long as it lives; the process that asked for the copy waits for that.
+# A copy keeps this open until it ends; the process that requested the copy waits for that.
 Held: TypeAlias = socket.socket
 
 
@@ -34,7 +34,7 @@ def worker_name() -> str:
 
 
 def is_copied(*, niceness: int) -> bool:
-    """Have a copy serve Spark in place of this process; True once that has ended."""
+    """Let a copy serve Spark instead of this process; return True when the copy has ended."""
     order = json.dumps({"environ": dict(os.environ), "niceness": niceness}).encode()
     with suppress(*_ALONE), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
         with _address() as address:
@@ -46,11 +46,11 @@ def is_copied(*, niceness: int) -> bool:
 
 
 def offer_copies(*, niceness: int) -> Held | None:
-    """From here on others can be copies of this process; returns in each copy as well."""
+    """Offer copies of this process from here on; return in each copy as well."""
     try:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with _address() as address:
-            # Nobody answers there, so its maker has ended.
+            # Nobody answers there, so the socket's creator has ended.
             Path(address).unlink(missing_ok=True)
             listener.bind(address)
         listener.listen()
@@ -65,10 +65,10 @@ def offer_copies(*, niceness: int) -> Held | None:
 
 
 def _copied_by(listener: socket.socket) -> Held:
-    """Be what others are copied from, until the JVM is gone; returns in each copy."""
+    """Serve requests for copies until the JVM is gone; return in each copy."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     poll = select.poll()
-    # The first daemon reads its standard input; this process looks only for the end of it.
+    # The first daemon reads its standard input; this process only waits for its end.
     poll.register(0, 0)
     poll.register(listener, select.POLLIN)
     while listener.fileno() in (ready := dict(poll.poll())) or 0 not in ready:

@@ -1,4 +1,4 @@
-"""Shows how lanes fare: the metrics that delivery and the retrier have in common."""
+"""Shows the state of lanes: the metrics that delivery and the retrier have in common."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,7 @@ from shared.runtime.metrics import M, Metrics
 class LaneMetrics(Metrics):
     """Observes lanes.
 
-    A subclass names the metrics. Those with a label have it for the lane; where there is one lane,
-    no label names it.
+    A subclass defines the metrics. A label names the lane; a metric for a single lane has no label.
     """
 
     up: Metric

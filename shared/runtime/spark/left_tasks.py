@@ -1,7 +1,7 @@
-"""Finds tasks that go on although their job has ended, as they do not listen when cut off.
+"""Finds tasks that still run although their job has ended, because they ignore being cut off.
 
-Spark shows them nowhere: only its scheduler knows them, until they end. The parts of it used here
-are those of pyspark 4.2.0, to which we are pinned.
+Spark shows them nowhere: only its scheduler knows them, until they end. The scheduler's parts used
+here are those of pyspark 4.2.0, to which we are pinned.
 """
 
 from typing import Any, NamedTuple
@@ -13,18 +13,18 @@ class LeftTasks(NamedTuple):
     """The left tasks of one stage of a job."""
 
     stage: str
-    # The pool of their job, which names the owner.
+    # Their job's pool, whose name is the owner's.
     pool: str
     tasks: int
 
 
 def left_tasks(session: SparkSession) -> list[LeftTasks]:
-    """The tasks that still run, each in a slot of its executor."""
+    """Return the tasks that still run, each in a slot of its executor."""
     by_stage: dict[str, LeftTasks] = {}
     sets = _spark(session).taskScheduler().taskIdToTaskSetManager().elements()
     while sets.hasMoreElements():
         manager = sets.nextElement()
-        # It starts no more tasks: its job has ended.
+        # A zombie starts no more tasks, because its job has ended.
         if manager.isZombie():
             stage, properties = manager.taskSet().id(), manager.taskSet().properties()
             pool = properties.getProperty("spark.scheduler.pool") if properties else None

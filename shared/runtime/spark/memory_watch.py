@@ -1,7 +1,7 @@
-"""Ends an executor that does hardly anything but look for memory, and counts those that end.
+"""Kills an executor that spends most of its time collecting garbage, and counts ended executors.
 
-A JVM whose heap is nearly full collects garbage again and again before it reports that no memory is
-left: for half a minute, or for minutes on a busy machine, everything that shares it waits.
+A JVM with a nearly full heap collects garbage repeatedly before it reports that no memory is left.
+For 30 s, or for minutes on a busy machine, all jobs in it wait.
 """
 
 import os
@@ -21,27 +21,26 @@ from shared.runtime.spark.processes import children, processor_s
 
 log = structlog.get_logger()
 
-# The largest share of an executor's processor time that its collectors may take, over this many
-# looks.
+# The largest share of an executor's processor time for its collectors, over this many looks.
 _SHARE_MAX, _LOOKS = 0.7, 3
 # An executor that ran for less than this between them is not judged.
 _BUSY_S_MIN = 1.0
 _LOOK_S = 1.0
 # Keep this many looks: as long as the longest jobs take.
 _KNOWN_LOOKS = 600
-# A job is late through the collectors where they had more than this part of the processor time of
-# its executor; one that had less than the second part of a processor was not busy at all.
+# A job is late because of the collectors if they had more than this share of its executor's
+# processor time; an executor with less than the second share of a processor was idle.
 _COLLECTED_MOST, _BUSY_MIN = 0.5, 0.1
-# The threads in which the JVM's collectors work, by how their names begin.
+# The beginnings of the names of the JVM's collector threads.
 _COLLECTORS = ("VM Thread", "GC Thread", "G1 ")
 
 
 @dataclass(slots=True)
 class _Executor:
     pid: int
-    # The threads of its collectors; none while the JVM is still starting.
+    # Its collector threads; none while the JVM is still starting.
     collectors: list[Path] = field(default_factory=list)
-    # How long all of its threads, and these, have run.
+    # The run times of all its threads, and of the collectors.
     seen: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_LOOKS + 1))
     last: tuple[float, float] = (0.0, 0.0)
 
@@ -63,9 +62,9 @@ class _Executor:
 
 class _Times(NamedTuple):
     at_ms: int
-    # How many executors had ended.
+    # The number of ended executors.
     ended: int
-    # How long all threads of the others ran, and how long their garbage collectors' threads.
+    # The run times of the other executors' threads, and of their collectors' threads.
     ran_s: float
     collected_s: float
 
@@ -80,7 +79,7 @@ class ExecutorWatch:
 
     @contextmanager
     def watching(self, driver_pid: int) -> Iterator[None]:
-        """Watch the executors of this driver for as long as the block lasts."""
+        """Watch the executors of this driver during the block."""
         is_over = Event()
 
         def watch() -> None:
@@ -97,7 +96,7 @@ class ExecutorWatch:
             thread.join()
 
     def look(self, there: Sequence[int], *, at_ms: int) -> None:
-        """Take one look at the processes that are there now."""
+        """Look once at the existing executors."""
         gone = self._known.keys() - there
         self.ended += sum(bool(self._known[pid].collectors) for pid in gone)
         self._known = {pid: self._known.get(pid) or _Executor(pid) for pid in there}
@@ -113,7 +112,7 @@ class ExecutorWatch:
         self._looks.append(_Times(at_ms, self.ended, ran_s, collected_s))
 
     def trouble_since(self, at_ms: int) -> str:
-        """Say what has held up all jobs since then; return an empty text if nothing has."""
+        """Return what has delayed all jobs since then; empty if nothing has."""
         looks = [*self._looks]
         before = max(
             (look for look in looks if look.at_ms <= at_ms), default=looks[0] if looks else None
@@ -126,7 +125,7 @@ class ExecutorWatch:
         ran_s, collected_s = now.ran_s - before.ran_s, now.collected_s - before.collected_s
         is_busy = ran_s > _BUSY_MIN * (now.at_ms - before.at_ms) / 1000
         if is_busy and collected_s > _COLLECTED_MOST * ran_s:
-            return "its executor has looked for memory most of the time"
+            return "its executor has collected garbage most of the time"
         return ""
 
 

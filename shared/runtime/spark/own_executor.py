@@ -1,8 +1,9 @@
-"""Runs a session's tasks in an executor of its own, beside the driver on this machine.
+"""Runs a session's tasks in a separate executor, beside the driver on this machine.
 
-The driver outlives whatever a tenant's expression does to the executor's memory: Spark starts
-another. It is Spark's own standalone cluster, whose master and worker live in the driver's JVM, as
-in its `local-cluster`; that one keeps its files beside Spark's jars, where not everybody may write.
+The driver survives whatever a tenant's expression does to the executor's memory, and Spark starts
+another executor. It is Spark's standalone cluster, with master and worker in the driver's JVM, as
+in `local-cluster`. But `local-cluster` keeps its files beside Spark's jars, where not every user
+may write.
 """
 
 import secrets
@@ -12,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 _HERE = "127.0.0.1"
-# The worker offers this much more than the heap, so that the master always finds it large enough.
+# The worker offers this much more than the heap, so that it is always large enough for the master.
 _MORE_MB = 1_024
 
 
 def own_cluster(gateway: Any, *, folder: Path, slots: int, heap_mb: int) -> dict[str, str]:
     """Start a cluster for one executor, which ends with this JVM; return its session's options.
 
-    A process that claims to be an executor has to prove it.
+    Executors must authenticate themselves.
     """
     work = folder / "executors"
-    # The logs of earlier executors; nobody else uses this folder.
+    # Remove the logs of earlier executors; nobody else uses this folder.
     shutil.rmtree(work, ignore_errors=True)
     secret = {
         "spark.authenticate": "true",
-        # Not in the command line of the driver, nor in that of the executor.
+        # It is in neither the driver's nor the executor's command line.
         "spark.authenticate.secret": secrets.token_hex(32),
     }
     jvm = gateway.jvm
@@ -51,27 +52,27 @@ def own_cluster(gateway: Any, *, folder: Path, slots: int, heap_mb: int) -> dict
 
 
 def executors_of(context: Any) -> frozenset[str]:
-    """The executors that a session has now; none if its tasks run in the driver."""
-    there = context._jsc.sc().getExecutorIds()  # noqa: SLF001 - Python's context has no words for it
+    """Return a session's current executors; none if its tasks run in the driver."""
+    there = context._jsc.sc().getExecutorIds()  # noqa: SLF001 - Python's context lacks it
     return frozenset(map(there.apply, range(there.size())))
 
 
 _CLUSTER: Mapping[str, str] = {
     "spark.master.rest.enabled": "false",
-    # Their pages cannot be left out.
+    # Their pages cannot be turned off.
     "spark.ui.killEnabled": "false",
-    # Both are one process, which may stand still as a whole.
+    # Master and worker are one process, which may freeze as a whole.
     "spark.worker.timeout": "86400",
-    # However often one ends, another replaces it.
+    # However often an executor ends, another one replaces it.
     "spark.deploy.maxExecutorRetries": "-1",
     "spark.executor.logs.rolling.strategy": "size",
     "spark.executor.logs.rolling.maxSize": str(1024 * 1024),
     "spark.executor.logs.rolling.maxRetainedFiles": "2",
 }
 _SESSION: Mapping[str, str] = {
-    # A task that is still running this long after it was cut off ends its executor, whatever else
-    # runs there: by then it has been replaced in order, unless others did not come to their end.
+    # A task that still runs this long after it was cut off ends its executor, whatever else runs
+    # there. Normally the executor has been replaced earlier, after the end of its other tasks.
     "spark.task.reaper.killTimeout": "300s",
-    # The planner of the jobs finds out which of them has ended an executor.
+    # The planner of the jobs finds out which one of them killed an executor.
     "spark.task.maxFailures": "1",
 }

@@ -1,6 +1,6 @@
-"""Starts a Spark process of ours that runs lanes: its settings, folder and session.
+"""Starts one of our Spark processes with lanes: its settings, folder and session.
 
-It owns its folder, shows metrics and health, checks that Kafka lets it in, and starts Spark.
+It locks its folder, shows metrics and health, checks the login at Kafka, and starts Spark.
 """
 
 import asyncio
@@ -30,34 +30,34 @@ from shared.runtime.spark.session import SparkSettings, require_running, running
 
 log = structlog.get_logger()
 
-# A JVM answers within milliseconds; one that collects garbage for a minute plans nothing any more.
+# A JVM answers within milliseconds; one that collects garbage for a minute is useless.
 SPARK_WITHIN_S = 60.0
 _ASK_S = 1.0
 
 
 class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
-    """The settings that they all share; a subclass gives the prefix and the defaults."""
+    """The settings that all of them share; a subclass sets the prefix and the defaults."""
 
-    # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
+    # Spark mostly waits for HTTP; 1 GB is enough for the lanes of a small machine.
     heap_mb: int = Field(default=1024, ge=512)
-    # Tasks at the same time. They wait for HTTP, and a slot that nobody needs costs nothing.
+    # Tasks at the same time. They wait for HTTP, and an unused slot costs nothing.
     slots: int = Field(default=32, ge=1)
-    # Seconds that a stop of the process waits for running work.
+    # How long a stopping process waits for running work.
     drain_s: float = Field(default=20.0, ge=0)
-    # How long jobs that were cut off at the end of the process may take to notice.
+    # How long jobs that are cut off at the end of the process may take to react.
     change_drain_s: float = Field(default=3.0, ge=0)
-    # A process that is silent to Kafka for this long is dead to the others, which take its work.
+    # A process that Kafka has not heard for this long counts as dead; others take its work.
     lease_s: float = Field(default=SESSION_S, ge=1)
-    # A lane that has work and reports nothing for this long is called stalled.
+    # A lane with work that reports nothing for this long counts as stalled.
     stalled_after_s: float = Field(default=60.0, gt=0)
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
-    # How many executors of a cluster this process may have, with `slots` each.
+    # The most executors of a cluster for this process, with `slots` each.
     spark_executors: int = Field(default=1, ge=1, le=64, validation_alias="HIFI_SPARK_EXECUTORS")
 
     @property
     def home(self) -> Path:
-        """The folder that this process owns alone, with its lock and its scratch space."""
+        """The process's own folder, with its lock and its scratch space."""
         return self.folder.absolute()
 
     def session(
@@ -69,9 +69,9 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
         executor_mb: int = 0,
         **more: str,
     ) -> SparkSettings:
-        """The Spark session of this process; `more` are options that it alone has.
+        """Return the settings of the process's Spark session; `more` are its special options.
 
-        On a cluster tasks are apart anyway; here they are with `executor_mb`.
+        On a cluster, tasks run outside the driver anyway; on this machine only with `executor_mb`.
         """
         return SparkSettings(
             name=f"hifi-{service}",
@@ -89,24 +89,24 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
 
 
 class SparkProcessSettings(LaneProcessSettings, SecretSettings):
-    """The same for processes that send to destinations."""
+    """The settings of processes that send to destinations."""
 
-    # After this long a micro-batch starts no more requests, and parks the events that wait.
+    # After this long a micro-batch starts no more requests, and parks the waiting events.
     time_box_s: float = Field(default=5.0, gt=0)
-    # Where the workers of this machine share their state of destinations; if None, in `folder`. Two
-    # processes with the same one share it too.
+    # Where this machine's workers share their state of destinations; None means in `folder`. Two
+    # processes with the same folder share it too.
     flow_folder: Path | None = None
-    # Below 1, all waits of the retry schedule shrink alike; for tests and demonstrations.
+    # Values below 1 shorten all waits of the retry schedule; for tests and demonstrations.
     time_scale: float = Field(default=1.0, gt=0)
-    # Whether destinations may be at private addresses (loopback, RFC 1918, ...): no customer's
-    # setting may reach into the network that Hifi runs in, unless its operator allows it.
+    # Whether destinations may have private addresses (loopback, RFC 1918, ...): customers cannot
+    # reach the network that Hifi runs in, unless its operator allows it.
     allow_private: bool = False
 
     @property
     def flows(self) -> Path:
         if self.spark_master != "local" and self.flow_folder is None:
-            # An executor's own folder: this machine's paths mean nothing there. If the executor is
-            # gone, the state topic restores its state.
+            # A folder of the executor, where this machine's paths do not exist. If the executor is
+            # lost, its state is restored from the state topic.
             return Path("flows")
         return (self.flow_folder or self.folder / "flows").absolute()
 
@@ -128,7 +128,7 @@ class SparkProcessSettings(LaneProcessSettings, SecretSettings):
 def lane_process(
     service: str, settings: LaneProcessSettings, metrics: LaneMetrics
 ) -> Iterator[Health]:
-    """Everything before Spark. A mistake in the set-up ends with one sentence."""
+    """Start everything before Spark. A set-up mistake ends the process with one sentence."""
     configure_logs(service=service, level=settings.log_level)
     with operator_errors(f"hifi {service}"), own_folder(settings.home, what=service):
         health = Health()
@@ -147,16 +147,16 @@ def lane_process(
 def spark_process(
     service: str, settings: LaneProcessSettings, metrics: LaneMetrics, *, worker_daemon: str
 ) -> Iterator[tuple[SparkSession, Health]]:
-    """The same with Spark: everything before the first lane."""
+    """Start everything before the first lane, Spark included."""
     session = settings.session(service, worker_daemon=worker_daemon)
     with lane_process(service, settings, metrics) as health, running_spark(session) as spark:
         yield spark, health
 
 
 async def keep_asking(spark: SparkSession, answers: Pulse) -> None:
-    """Ask Spark whether it is there, by itself: if that hangs, it holds up nothing else.
+    """Check repeatedly that Spark still runs; a hanging check delays nothing else.
 
-    It has a thread of its own: unresolvable names block the threads that all share.
+    It has its own thread, because unresolvable names block the shared threads.
     """
     thread = ThreadPoolExecutor(1, "spark")
     while True:
@@ -166,12 +166,12 @@ async def keep_asking(spark: SparkSession, answers: Pulse) -> None:
 
 
 async def _look_at_kafka(bootstrap_servers: str) -> None:
-    """Check that we are let in, and may read the config: Spark would fail later and at length."""
+    """Check our login and right to read the config: Spark would fail later, with long errors."""
     await check_access(bootstrap_servers)
     try:
         await read_config(bootstrap_servers)
     except KafkaRefusedError:
         raise
     except KafkaUnavailableError as error:
-        # A Kafka that restarts will be back when Spark is up.
+        # A restarting Kafka will be back when Spark is up.
         log.info("service.kafka_away", error=str(error))

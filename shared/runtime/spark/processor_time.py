@@ -1,4 +1,4 @@
-"""Measures how long this thread had a processor, and how long it had to wait for one."""
+"""Measures how long this thread has run, and how long it has waited for a processor."""
 
 import os
 import threading
@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-# Linux says here, in nanoseconds, for how long a thread has run, and was ready to.
+# Linux's file with the nanoseconds that a thread has run, and has been ready to run.
 _SCHEDULED = Path("/proc/thread-self/schedstat")
 _BYTES_MAX = 64
 
@@ -16,12 +16,12 @@ class ProcessorTime(NamedTuple):
     """Times since the thread began."""
 
     ran_s: float
-    # It could have run, and others did. Always 0 where the system does not say.
+    # The wait for a processor; always 0 if the system does not report it.
     delayed_s: float
 
     @property
     def busy_s(self) -> float:
-        """How long it had something to do."""
+        """The time during which the thread had work."""
         return self.ran_s + self.delayed_s
 
     def since(self, before: "ProcessorTime") -> "ProcessorTime":
@@ -29,7 +29,7 @@ class ProcessorTime(NamedTuple):
 
 
 def processor_time() -> ProcessorTime:
-    """The times of the calling thread so far."""
+    """Return the times of the calling thread so far."""
     delayed_s = 0.0
     # Ask for the thread's own file: a forked process would read its parent's times.
     if (file := _file_of(threading.get_native_id())) is not None:
@@ -39,7 +39,7 @@ def processor_time() -> ProcessorTime:
 
 @cache
 def _file_of(_: int) -> int | None:
-    """The file with the calling thread's times, open for as long as the process lives."""
+    """Return the file with the calling thread's times, which stays open until the process ends."""
     try:
         return os.open(_SCHEDULED, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

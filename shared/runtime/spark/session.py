@@ -1,6 +1,6 @@
-"""Runs every Spark session of ours: pins, quiet logs, slots, retries of tasks.
+"""Runs all our Spark sessions: their jars, logs, slots, task retries and memory.
 
-The jars are not fetched by Spark: they come from the lock file and are checked.
+Spark does not fetch the jars: they come from the lock file and are checked.
 """
 
 import os
@@ -36,7 +36,7 @@ ArrowFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
 
 
 class SparkEndedError(OperatorError):
-    """The session of a process is gone; a new process makes a new one."""
+    """The session of a process has ended; only a new process can make a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,69 +44,69 @@ class SparkSettings:
     """The differences between our sessions; everything else is the same for all."""
 
     name: str
-    # The daemon that the Python workers fork from; Spark's own has loaded nothing of ours.
+    # The daemon from which Python workers fork; Spark's own daemon has not loaded our modules.
     worker_daemon: str
     # Scratch space; safe to delete while no session runs.
     folder: Path
-    # The folder of jars and class archives; if None, the cache that every Hifi command shares.
+    # The folder of jars and class archives; None means the cache that all Hifi commands share.
     cache: Path | None = None
-    # One for each Kafka partition that is worked on at the same time. Tasks wait for HTTP, not
-    # for the processor, so there may be more slots than cores.
+    # One for each Kafka partition that is processed at the same time. Tasks wait for HTTP, not for
+    # the processor, so there may be more slots than cores.
     slots: int = 32
     heap_mb: int = 1024
-    # The heap of a JVM that runs the tasks beside the driver; if 0, the driver's JVM runs them.
+    # The heap of a JVM for tasks beside the driver; with 0, the driver's JVM runs the tasks.
     executor_mb: int = 0
-    # Sees how that fares.
+    # Watches that executor.
     watch: ExecutorWatch = field(default_factory=ExecutorWatch, compare=False)
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
-    # The JVM with the tasks works on each event itself, not Python: then its optimizing compiler
-    # pays.
+    # Whether the JVM, and not Python, processes each event: then its optimizing compiler is worth
+    # its cost.
     has_rows_in_jvm: bool = False
-    # The cluster that runs the tasks; if None, this machine does.
+    # The cluster that runs the tasks; None means this machine.
     cluster: SparkCluster | None = None
     # Options of one kind of session; they override the common ones.
     more: Mapping[str, str] = field(default_factory=dict)
 
 
-# A JVM that writes its class archive takes 8 s on two cores, and 20 s if they have other work. If
-# it is cut short, each start would try again. Any other JVM takes 1 s.
+# A JVM that writes its class archive takes 8 s to end on two cores, and 20 s on busy ones. If it
+# were killed earlier, each start would try again. Any other JVM takes 1 s.
 _JVM_END_TIMEOUT_S = 45.0
 # With this many cores or fewer, the optimizing compiler takes them from the work that it should
 # speed up (docs/tuning.md).
 _SMALL_MACHINE_CORES = 4
 _ARROW_PART = 4
-# About the size of the data that a driver keeps for good.
+# About the size of a driver's permanent data.
 _KEPT_MB = 80
-# Reading an event's JSON takes 8 KB that are garbage a moment later, and everything waits 5 ms for
-# a collection, whatever the size of the young part.
+# Reading an event's JSON makes 8 kB of garbage, and each collection stops everything for 5 ms,
+# whatever the size of the young part.
 _YOUNG_OF_ROWS_MB = 256
-# The quick compiler alone, and the collector without threads of its own.
+# Only the quick compiler, and the collector without separate threads.
 _QUICK_COMPILER, _SERIAL_COLLECTOR = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
 _ENDS = "-XX:+ExitOnOutOfMemoryError"
 
 
 @contextmanager
 def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
-    """The session of this process, for as long as the block lasts."""
+    """Run the session of this process during the block."""
     settings.folder.mkdir(parents=True, exist_ok=True)
     cache = settings.cache or default_cache()
     jars = ensure_jars("spark", cache=cache)
     java = find_java()
     archive = class_archive(java, jars, cache=cache, folder=settings.folder)
-    # The workers must be the interpreter that has our packages, whatever PATH says.
+    # The workers must use the interpreter with our packages, whatever PATH says.
     os.environ["PYSPARK_PYTHON"] = settings.cluster.python if settings.cluster else sys.executable
     # Spark derives its address from the host name otherwise, which need not resolve.
     own_address = settings.cluster.driver_host if settings.cluster else "127.0.0.1"
     os.environ["SPARK_LOCAL_IP"] = own_address
     if kafka_access().is_named:
-        # Its Kafka clients fetch it from there: an option would stand in plans and messages.
+        # Spark's Kafka clients read it there: an option would appear in plans and messages.
         os.environ[JAAS_VARIABLE] = kafka_access().jaas
     jvm_options = archive.options(may_make=settings.makes_class_archive)
-    # An executor has the same classes: its first job is done a second sooner.
+    # An executor has the same classes: with the archive its first job ends a second sooner.
     options = _options(settings, jars, jvm_options, archive.options(may_make=False))
     with _java_home(home_for_spark(java, folder=settings.folder)):
-        # Anybody on this machine may read the options that the JVM is started with.
+        # Everybody on this machine can read the JVM's command line, so secrets come later.
         starting = pyspark.SparkConf().setAll([*options.items()])
         pyspark.SparkContext._ensure_initialized(conf=starting)  # noqa: SLF001 - as said
         options |= _told_later(settings)
@@ -125,7 +125,7 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
 
 
 def _told_later(settings: SparkSettings) -> Mapping[str, str]:
-    """Options that the session gets once its JVM runs."""
+    """Return the options that the session gets when its JVM runs."""
     if settings.cluster is not None:
         settings.cluster.check_lock(pyspark.SparkConf())
         return settings.cluster.secrets
@@ -141,7 +141,7 @@ def _told_later(settings: SparkSettings) -> Mapping[str, str]:
 
 @contextmanager
 def _java_home(home: Path) -> Iterator[None]:
-    """Set JAVA_HOME, so that Spark's launcher finds the Java that we have found."""
+    """Set JAVA_HOME during the block, so that Spark's launcher uses this Java."""
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(home)
     try:
@@ -153,25 +153,25 @@ def _java_home(home: Path) -> Iterator[None]:
 
 
 def class_archive(java: Java, jars: Sequence[Path], *, cache: Path, folder: Path) -> ClassArchive:
-    """All our sessions share it; a session's folder holds the draft of a new one."""
+    """Return the archive that all our sessions share; a new one's draft is in `folder`."""
     own_jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     all_jars, draft = [*jars, *own_jars], folder / "classes.jsa"
     return ClassArchive("spark", cache=cache, java=java, jars=all_jars, draft=draft)
 
 
 def _keep_no_history(session: SparkSession) -> None:
-    """Forget each job once it is done: Spark keeps its data for pages that we do not have.
+    """Make Spark forget finished jobs, whose data it keeps for pages that we do not have.
 
-    Keeping it takes a tenth of the JVM's cost of a small job (ADR 0093).
+    Keeping them takes a tenth of the JVM's time for a small job (ADR 0093).
     """
     spark = session.sparkContext._jsc.sc()  # noqa: SLF001 - Spark has no setting for it
     spark.listenerBus().removeListener(spark.statusStore().listener().get())
 
 
 def require_running(session: SparkSession) -> None:
-    """Raise SparkEndedError if the session has ended; hang while its JVM stands still."""
+    """Raise SparkEndedError if the session has ended; hang while its JVM is frozen."""
     if session.sparkContext._jsc.sc().isStopped():  # noqa: SLF001 - nothing else tells
-        raise SparkEndedError("Spark's session has ended: its own words stand above.")
+        raise SparkEndedError("Spark's session has ended: its own messages are above.")
 
 
 def _driver_pid(session: SparkSession) -> int:
@@ -181,12 +181,12 @@ def _driver_pid(session: SparkSession) -> int:
 
 
 def _stop(session: SparkSession) -> bool:
-    """Stop the session and its JVM; True when the JVM ended in order (and wrote its archive)."""
+    """Stop the session and its JVM; return True if the JVM ended normally, with its archive."""
     gateway = session.sparkContext._gateway  # noqa: SLF001 - pyspark lets go of the JVM otherwise
     assert gateway is not None, "a session that runs has its gateway"
     session.stop()
     gateway.shutdown()
-    # Otherwise the next session of this process would ask a JVM that is gone.
+    # Otherwise the next session of this process would use a JVM that is gone.
     pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None  # noqa: SLF001 - as above
     # The JVM of pyspark ends when its standard input does.
     gateway.proc.stdin.close()
@@ -203,7 +203,7 @@ def _options(
     jvm_options: Sequence[str],
     executor_options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Every option that we set, with its reason."""
+    """Return all options that we set, with their reasons."""
     log_options = files("shared.runtime").joinpath("log4j2.properties")
     logged = f"-Dlog4j2.configurationFile=file:{log_options}"
     has_rows = settings.has_rows_in_jvm and not settings.executor_mb
@@ -214,7 +214,7 @@ def _options(
         "spark.driver.extraJavaOptions": " ".join(
             [
                 logged,
-                # Half a driver is worse than none: its supervisor starts another.
+                # A broken driver is worse than none: its supervisor starts another one.
                 _ENDS,
                 *_small(settings.heap_mb, has_rows=has_rows),
                 *jvm_options,
@@ -225,23 +225,23 @@ def _options(
         "spark.sql.warehouse.dir": str(settings.folder / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # One query must not wait behind another's tasks.
+        # One job must not wait behind another's tasks.
         "spark.scheduler.mode": "FAIR",
-        # A speculative twin would POST the same events a second time.
+        # A speculative copy of a task would POST the same events a second time.
         "spark.speculation": "false",
-        # A killed task must really end, or two would send.
+        # A killed task must really end, or two tasks would send.
         "spark.task.reaper.enabled": "true",
         # Connection pools live in the workers.
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": settings.worker_daemon,
-        # Over TCP, where Spark leaves Nagle's algorithm on, a small message may wait for the one
-        # before it to be acknowledged (docs/tuning.md).
+        # Over TCP, where Spark leaves Nagle's algorithm on, a small message may wait until the
+        # previous one is acknowledged (docs/tuning.md).
         "spark.python.unix.domain.socket.enabled": "true",
-        # 20 requests of 500 events to send side by side.
+        # Enough for 20 parallel requests of 500 events.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(_batch_bytes_max(settings)),
-        # Otherwise each task of each micro-batch writes the same few projections as Java text, to
-        # find them compiled already: half of a small task's work in the JVM (docs/tuning.md).
+        # Otherwise each task generates the same few projections as Java source, only to find them
+        # already compiled: half of a small task's work in the JVM (docs/tuning.md).
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # Our plans are one stage without a shuffle: there is nothing to adapt.
         "spark.sql.adaptive.enabled": "false",
@@ -255,7 +255,7 @@ def _options(
 def _class_path(settings: SparkSettings, jars: Sequence[Path]) -> Mapping[str, str]:
     """Put our jars before Spark's own: jars fetched from the driver are in no class archive.
 
-    The first job of an executor takes 4 s with this instead of 6.
+    An executor's first job takes 4 s with this, and 6 s without.
     """
     path = os.pathsep.join(map(str, jars))
     driver = {"spark.driver.extraClassPath": path}
@@ -273,7 +273,7 @@ def _of_own_executor(settings: SparkSettings, jvm_options: Sequence[str]) -> Map
 
 
 def _small(heap_mb: int, *, has_rows: bool) -> Sequence[str]:
-    """Options for a JVM that shares few cores with others."""
+    """Return options for a JVM that shares few cores with others."""
     if len(os.sched_getaffinity(0)) > _SMALL_MACHINE_CORES:
         return ()
     young_mb = _YOUNG_OF_ROWS_MB if has_rows else YOUNG_MB
@@ -286,7 +286,7 @@ def _small(heap_mb: int, *, has_rows: bool) -> Sequence[str]:
 
 def _here(settings: SparkSettings) -> Mapping[str, str]:
     return {
-        # Plain local mode never retries a task; with this, four tries as on a cluster.
+        # Plain local mode never retries a task; with the 4 it tries four times, as on a cluster.
         "spark.master": f"local[{settings.slots},4]",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -294,22 +294,22 @@ def _here(settings: SparkSettings) -> Mapping[str, str]:
 
 
 def _batch_bytes_max(settings: SparkSettings) -> int:
-    """The most that a task may have in Arrow: with all slots in use, a quarter of the heap's size.
+    """Return a task's limit of Arrow memory: with all slots in use, a quarter of the heap's size.
 
-    Arrow uses direct memory beside the heap, and a JVM may have as much of that as heap. Spark's
-    default of 64 MiB times 32 slots is twice that: large events on many lanes could end it.
+    Arrow uses direct memory beside the heap, and a JVM may have as much of it as heap. Spark's
+    default of 64 MiB, times 32 slots, is twice that: large events on many lanes could crash it.
     """
     heap_mb = settings.executor_mb or settings.heap_mb
     return heap_mb * 1_048_576 // (_ARROW_PART * settings.slots)
 
 
 def arrow_column(function: ArrowColumn, kind: str) -> Callable[..., Column]:
-    """A column of this type, computed from others by Python, a batch at a time.
+    """Make a column of this type that Python computes from others, a batch at a time.
 
     It is computed once for each row, however many expressions use it.
     """
 
-    # Spark reads from these type hints how to call it.
+    # Spark decides by these type hints how to call it.
     def made(first: pa.Array, second: pa.Array) -> pa.Array:  # type: ignore[type-arg]
         column: pa.Array = function(first, second)  # type: ignore[type-arg]
         return column
@@ -320,7 +320,7 @@ def arrow_column(function: ArrowColumn, kind: str) -> Callable[..., Column]:
 
 
 def map_arrow(rows: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
-    """`DataFrame.mapInArrow` without its demand that pandas be installed, which it never uses.
+    """Call `DataFrame.mapInArrow` without pandas, which it requires but never uses.
 
     The two steps are those of pyspark 4.2.0, to which we are pinned; ADR 0005 has the reasons.
     """

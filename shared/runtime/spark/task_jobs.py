@@ -1,7 +1,7 @@
-"""Runs a Python function on Spark, many small jobs a second, at half of Spark's own cost for each.
+"""Runs a Python function on Spark in many small jobs a second, each at half of Spark's own cost.
 
-Spark's Python makes new RDDs for every job, and looks up each class that it names. Here those of a
-worker are made once, and the input of tasks travels as a property of their job.
+PySpark makes new RDDs for every job, and looks up each class by name. Here the RDDs for a worker
+are made once, and the inputs of tasks are sent as a property of their job.
 """
 
 import pickle
@@ -18,38 +18,38 @@ from pyspark.util import _load_from_socket
 
 Found = TypeVar("Found")
 
-# With this name Spark hides it where it shows properties of jobs.
+# Because of this name, Spark hides the property when it shows properties of jobs.
 _TASKS = "hifi.secret.tasks"
 _BETWEEN = " "
 _POOL = "spark.scheduler.pool"
 
 
 class _Template(NamedTuple):
-    """The template of jobs with a certain number of tasks."""
+    """The template of jobs with the same number of tasks."""
 
     rdd: RDD[Any]
-    # The numbers of a job's tasks, in the JVM.
+    # The numbers of a job's tasks, as a list in the JVM.
     numbers: Any
 
 
 @dataclass
 class TaskJobs(Generic[Found]):
-    """The jobs of one function; from any number of threads."""
+    """The jobs of one function; any number of threads may run some."""
 
     context: SparkContext
-    # Takes the inputs of one task. It travels to the workers, so it names everything it needs.
+    # It gets the inputs of one task. It is sent to the workers, so it must include all its needs.
     function: Callable[[Iterable[Any]], Iterable[Found]]
     _templates: dict[tuple[str, str | None, int], _Template] = field(default_factory=dict)
-    # The executors that were there when one was last asked for.
+    # The executors at the last request for one.
     _present: list[str] = field(default_factory=list)
-    # A worker's environment is that of the context in the moment when its RDD is made.
+    # A worker's environment is that of the context when its RDD is made.
     _making: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
         jvm = self.context._jvm  # noqa: SLF001 - as of Spark's own runJob
         assert jvm is not None, "a context that runs has its JVM"
         self._jvm, self._spark = jvm, self.context._jsc.sc()  # noqa: SLF001 - the same
-        # Each look-up of this name asks the JVM for classes that do not exist.
+        # Kept, because each look-up of this name asks the JVM for classes that do not exist.
         self._runs = jvm.PythonRDD
 
     def run(
@@ -60,10 +60,10 @@ class TaskJobs(Generic[Found]):
         environment: Mapping[str, str] | None = None,
         place: int | None = None,
     ) -> list[Found]:
-        """Return the results of all tasks when the last of them has ended.
+        """Run a job; return the results of all tasks when the last one has ended.
 
-        Spark has worker processes of their own for each environment. Jobs of one place go to the
-        same executor while the same executors are there and have free slots.
+        Spark has separate worker processes for each environment. Jobs of one place go to the same
+        executor while the executors stay the same and have free slots.
         """
         near = None if place is None else self._executor(place)
         template = self._template(environment or {}, near, len(tasks))
@@ -84,7 +84,7 @@ class TaskJobs(Generic[Found]):
         return sorted(present, key=int)[place % len(present)] if present else None
 
     def keep_for(self, executors: Sequence[str]) -> None:
-        """Forget templates of executors that are gone: no other gets such a name."""
+        """Forget templates of executors that are gone: their names are never used again."""
         with self._making:
             if executors != self._present:
                 self._present = list(executors)
@@ -108,12 +108,12 @@ class TaskJobs(Generic[Found]):
             return self._templates[key]
 
     def _numbers(self, near: str | None, task_count: int) -> RDD[int]:
-        """An RDD of this many tasks, each of which finds its number."""
+        """Make an RDD of this many tasks, each of which gets its number."""
         if near is None:
             return self.context.parallelize(list(range(task_count)), task_count)
         as_scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala
         places, placed = self._jvm.java.util.ArrayList(), self._jvm.java.util.ArrayList()
-        # Spark reads the executor's number out of that, and needs to know no host.
+        # Spark takes the executor's number from this text, and ignores the host.
         places.add(f"executor_any_{near}")
         for number in range(task_count):
             one = bytearray(pickle.dumps(number))
@@ -130,5 +130,5 @@ def _run(
     context = TaskContext.get()
     assert context is not None, "Spark runs it"
     packed = (context.getLocalProperty(_TASKS) or "").split(_BETWEEN)
-    # To its end: a worker that leaves something unread is not used again.
+    # Read everything: a worker that leaves something unread is not used again.
     yield from function([pickle.loads(b64decode(packed[number])) for number in list(numbers)])  # noqa: S301 - ours

@@ -1,9 +1,9 @@
-"""Says whether a Spark task is another try of one that died: nobody knows what that one sent."""
+"""Detects repeated tries of Spark tasks: nobody knows which events the dead try has sent."""
 
 from pyspark import TaskContext
 
 
 def is_another_try() -> bool:
-    """False outside Spark, and for the first try of a task."""
+    """Return whether the current task is a repeated try; False outside Spark."""
     context = TaskContext.get()
     return context is not None and context.attemptNumber() > 0

@@ -1,1 +1,1 @@
-"""The copies of tables that a machine has: one process writes them, all others read."""
+"""A machine's copies of tables: one process writes them, and all others read them."""

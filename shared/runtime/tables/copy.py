@@ -1,12 +1,11 @@
-"""A copy of a table on this machine: an LMDB file that one process writes and any number read.
+"""A copy of a table on this machine: an LMDB file with one writer and any number of readers.
 
-The rows, and how far they go, change in one transaction, so that a restarted process goes on where
-the copy is. Readers map the file into memory: no process has rows of its own. Every row is also
+The rows and their position change in one transaction, so a restarted process continues at the
+copy's position. Readers map the file into memory: no process has its own rows. Every row is also
 indexed by its last change, so that watchers can ask for rows newer than an offset.
 
-It is not written through to the disk: a process that dies leaves all of it to the kernel. After the
-machine has died it may be damaged, and is rebuilt (`follower.py`). This is the only module that
-imports lmdb.
+Writes are not flushed to the disk: if a process dies, the kernel still has them. If the machine
+dies, the copy may be damaged, and is rebuilt (`follower.py`). No other module imports lmdb.
 """
 
 import struct
@@ -19,42 +18,42 @@ from typing import Any, NamedTuple, TypeAlias
 
 import lmdb
 
-# It returns bytes, as we ask for no buffers; its types do not say so.
+# It returns bytes, because we ask for no buffers; its types do not say so.
 _Transaction: TypeAlias = Any
-# Each process of a machine that looks up rows, times its threads.
+# All processes of a machine that look up rows, times their threads.
 _READERS_MAX = 2_048
-# A reader's map has room for a table whose limit is raised, until the reader hears of that. The map
-# takes addresses, and no memory.
+# A reader's map has room for a table whose limit was raised, until the reader learns of the new
+# limit. The map takes addresses, and no memory.
 _GROWTH_MAX = 8
 _DATABASES = ("rows", "changes", "gone", "facts")
-# The size of a file, as a multiple of its table's limit. LMDB writes a page that changes to another
-# place before it frees the old one. A batch that is written before the table is known to be full
-# still fits, so that deletions can follow it.
+# The size of a file, as a multiple of its table's limit. LMDB writes a changed page to another
+# place before it frees the old one. A batch that is written before the table counts as full still
+# fits, so that deletions can follow it.
 _ROOM = 2
-# A row's offset, and when Kafka had it; stored before its JSON.
+# A row's offset and Kafka's time for it, stored before its JSON.
 _STAMP = struct.Struct(">QQ")
 _NUMBER = struct.Struct(">Q")
-# Stamps, offsets, and heads of two entries of 8 bytes.
+# The bytes beside a row: its stamp, its offset, and the heads of two entries with 8 bytes each.
 _BESIDE = _STAMP.size + _NUMBER.size + 2 * 8
 _POSITION, _TIME, _WHOLE, _GONE_FROM, _FORM = b"position", b"time", b"whole", b"gone-from", b"form"
 _TOPIC = b"topic"
-# A file in another format has another number, and is rebuilt.
+# A file with another number has another format, and is rebuilt.
 _FORM_NOW = 1
-# Deletions kept for watchers; one that has missed more of them begins from scratch.
+# The deletions kept for watchers; a watcher that has missed more of them starts from scratch.
 _GONE_MAX = 10_000
 # A page of rows ends at this many rows, or at this many bytes.
 PAGE_ROWS_MAX, _PAGE_BYTES_MAX = 1_000, 1_048_576
-# A page ends after looking at this many rows.
+# A page ends after this many rows have been checked.
 _SEEN_MAX = 10_000
 _TIME_MS_MAX = 2**63
 
 
 class DamagedError(Exception):
-    """The copy cannot be read (any more): rebuild it."""
+    """The copy cannot be read (any more) and must be rebuilt."""
 
 
 class ClosedError(Exception):
-    """The copy was closed meanwhile, as another one replaces it: ask that one."""
+    """The copy was closed, because another one replaces it: ask the new one."""
 
 
 class FullError(Exception):
@@ -62,7 +61,7 @@ class FullError(Exception):
 
 
 class Row(NamedTuple):
-    """A row as it was written last. One without a value was deleted."""
+    """The last version of a row; a row without a value was deleted."""
 
     key: str
     value: bytes
@@ -81,17 +80,17 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far a copy goes: up to which offset, and when Kafka had the last record of it."""
+    """The end of a copy: the offset after its last record, and Kafka's time for that record."""
 
     offset: int
     time_ms: int
-    # Whether it has caught up since it was made: until then it is no proof about any row.
+    # Whether it has ever caught up: until then it proves nothing about any row.
     is_whole: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RowPage:
-    """Some rows, and the key after which there may be more, or None at the end."""
+    """Some rows, and the key after which there may be more; None at the end."""
 
     rows: Sequence[Row]
     more_after: str | None
@@ -103,9 +102,9 @@ class News:
     """The changes since an offset, each row once, in the order of the last changes."""
 
     rows: Sequence[Row]
-    # The offset up to which this goes; less than the copy's end if there is more.
+    # The offset after the last change here; less than the copy's end if there are more.
     until: int
-    # There were more deletions since then than are kept: rows not listed here may be gone.
+    # Whether there were more deletions than are kept: rows that are not listed may be gone.
     misses_some: bool
 
 
@@ -120,7 +119,7 @@ def _damage() -> Iterator[None]:
 
 
 class TableCopy:
-    """Reads a copy. Each query sees it as of one moment."""
+    """Reads a copy. Each query sees a consistent snapshot."""
 
     def __init__(self, folder: Path, *, bytes_max: int, is_writer: bool = False) -> None:
         with _damage():
@@ -167,7 +166,7 @@ class TableCopy:
     def look_up(
         self, keys: Sequence[bytes], *, since_ms: int = 0
     ) -> tuple[list[bytes | None], Extent]:
-        """For each key its row's value, if it was not written before a time."""
+        """Return the value of each key's row, if it was not written before a time."""
         values: list[bytes | None] = []
         with self._reading() as reading:
             for key in keys:
@@ -184,7 +183,7 @@ class TableCopy:
         limit: int = PAGE_ROWS_MAX,
         is_wanted: Callable[[Row], bool] = lambda _: True,
     ) -> RowPage:
-        """The rows from a key on and before another, in the order of their keys."""
+        """Return the rows from a key on and before another one, in the order of keys."""
         rows: list[Row] = []
         before = more_after = None
         byte_count = seen = 0
@@ -209,7 +208,7 @@ class TableCopy:
         return RowPage(rows, more_after, extent)
 
     def news(self, since: int, *, limit: int = PAGE_ROWS_MAX) -> News:
-        """The changes at an offset or after it."""
+        """Return the changes at an offset or after it."""
         with self._reading() as reading:
             until = self._extent(reading).offset
             misses_some = since < _number(reading.get(_GONE_FROM, db=self._facts))
@@ -236,7 +235,7 @@ class TableCopy:
         return News(rows, until, misses_some)
 
     def used_bytes(self) -> int:
-        """The bytes that rows and their order take, without the free space between them."""
+        """Return the bytes of rows and their indexes, without the free space between them."""
         with self._reading() as reading:
             each = [reading.stat(db) for db in (self._rows, self._changes, self._gone)]
             return sum(
@@ -266,7 +265,7 @@ class TableCopy:
 
 
 class WrittenCopy(TableCopy):
-    """Writes a copy of the topic with an id, too: one process at a time."""
+    """A copy that one process at a time writes, of the topic with a given id."""
 
     def __init__(self, folder: Path, *, bytes_max: int, topic_id: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -279,16 +278,16 @@ class WrittenCopy(TableCopy):
             writing.put(_TOPIC, topic, db=self._facts)
         if form_before != form:
             self.close()
-            raise DamagedError(f"it is of form {_number(form_before)}, and not {_FORM_NOW}")
+            raise DamagedError(f"it has format {_number(form_before)} instead of {_FORM_NOW}")
         if topic_before != topic:
             self.close()
-            raise DamagedError("its topic was deleted and made again")
+            raise DamagedError("its topic was deleted and created again")
 
     def take(self, changes: Sequence[Change], position: int) -> None:
-        """Enter records and the position before which all are entered, in one transaction."""
+        """Enter records and the position after them, in one transaction."""
         last: dict[bytes, Change] = {}
         for change in changes:
-            # Ordered by offset, and without changes that a later one replaces.
+            # Keep the order of offsets, and only the last change of each key.
             last.pop(change.key, None)
             last[change.key] = change
         with self._writing() as writing:
@@ -305,7 +304,7 @@ class WrittenCopy(TableCopy):
             writing.put(_WHOLE, b"", db=self._facts)
 
     def expire(self, before_ms: int, *, limit: int) -> int:
-        """Drop up to `limit` rows that were written before a time; return how many."""
+        """Delete up to `limit` rows that were written before a time; return their number."""
         count = 0
         with self._writing() as writing, writing.cursor(db=self._changes) as oldest:
             while count < limit and oldest.first():
@@ -319,7 +318,7 @@ class WrittenCopy(TableCopy):
         return count
 
     def free_dead_readers(self) -> None:
-        """Free the pages that readers held when they were killed."""
+        """Free the pages of killed readers."""
         with _damage():
             self._file.reader_check()
 
@@ -359,7 +358,7 @@ class WrittenCopy(TableCopy):
 
 
 def room_of(key: bytes, value: bytes | None) -> int:
-    """The bytes of a row, with its place in the order of changes and what LMDB adds to both."""
+    """Return the bytes of a row, with its entry in the index of changes and LMDB's overhead."""
     return len(value) + 2 * len(key) + _BESIDE if value else 0
 
 

@@ -1,7 +1,7 @@
-"""Finds the copies of a machine's tables in their folder, and says how fresh each is.
+"""Finds the copies of a machine's tables in their folder, with the freshness of each.
 
-Beside a copy is the time at which its log was last known to end where the copy does: one number in
-a file that all map into memory, as it changes twice a second for each table.
+A file beside each copy has the time when the copy was last known to have its whole log. All
+processes map the file into memory, because the time changes twice a second for each table.
 """
 
 import mmap
@@ -15,16 +15,16 @@ from typing import TypeAlias
 from shared.config.table import Table
 from shared.runtime.tables.copy import DamagedError, TableCopy
 
-# Names no table: a table's folder is called after it and its generation.
+# No table's folder has this name: such folders are named after a table and its generation.
 LOCK = "follower"
 _HEARD = "heard"
 DAMAGED = "damaged"
-# Marks a copy that stands still, as its table would exceed its limit.
+# Marks a copy that has stopped, because its table would exceed its limit.
 FULL = "full"
 _NUMBER = struct.Struct(">Q")
 # A table's name and generation.
 _Name: TypeAlias = tuple[str, int]
-# How often a reader looks whether it still has the copy that is there.
+# How often a reader checks whether its copy has been replaced.
 _LOOK_S = 0.5
 
 
@@ -33,7 +33,7 @@ def copy_folder(folder: Path, table: Table) -> Path:
 
 
 class HeardFile:
-    """When a copy was last known to be complete, in epoch milliseconds; 0 means never."""
+    """The time when a copy was last known to be complete, in epoch milliseconds; 0 means never."""
 
     def __init__(self, folder: Path, *, is_writer: bool = False) -> None:
         flags = os.O_RDWR | os.O_CREAT if is_writer else os.O_RDONLY
@@ -61,11 +61,11 @@ class HeardFile:
 
 @dataclass(frozen=True, slots=True)
 class OpenCopy:
-    """A copy that can be read, and how fresh it is."""
+    """An open copy with its freshness."""
 
     copy: TableCopy
     heard: HeardFile
-    # The number of its file: a rebuilt copy has another.
+    # The inode number of its file, which differs for a rebuilt copy.
     number: int
 
     def close(self) -> None:
@@ -75,14 +75,14 @@ class OpenCopy:
 
 @dataclass(slots=True)
 class TableCopies:
-    """The copies that one process reads, opened as they are asked for."""
+    """The copies that one process reads, opened at their first use."""
 
     folder: Path
     _open: dict[_Name, OpenCopy] = field(default_factory=dict)
     _looked_s: dict[_Name, float] = field(default_factory=dict)
 
     def of(self, table: Table) -> OpenCopy | None:
-        """The copy of a table; None while there is none that has been complete."""
+        """Return the copy of a table; None until there is one that has been complete."""
         name = _name(table)
         known, now_s = self._open.get(name), time.monotonic()
         if now_s - self._looked_s.get(name, float("-inf")) < _LOOK_S:
@@ -91,8 +91,8 @@ class TableCopies:
         self._forget_former(name)
         folder = copy_folder(self.folder, table)
         number = _number_of(folder)
-        # The writer may know before us that another generation replaces this one. Until we know it
-        # too, we answer from the open copy, which is as old as it says.
+        # The writer may know before us that another generation replaces this one. Until we know
+        # it, too, we answer from the open copy, whose freshness is known.
         if known is not None and number is not None and known.number != number:
             self._forget(name)
             known = None
@@ -103,11 +103,11 @@ class TableCopies:
         return known
 
     def is_full(self, table: Table) -> bool:
-        """Say whether its copy stands still because there is no room for the next records."""
+        """Return whether the copy has stopped because it has no room for the next records."""
         return (copy_folder(self.folder, table) / FULL).exists()
 
     def damaged(self, table: Table) -> None:
-        """Report a copy that could not be read: its writer rebuilds it."""
+        """Report an unreadable copy, so that its writer rebuilds it."""
         self._forget(_name(table))
         report_damage(copy_folder(self.folder, table))
 
@@ -116,7 +116,7 @@ class TableCopies:
             self._forget(name)
 
     def _forget_former(self, name: _Name) -> None:
-        """Close copies that it has replaced: while they are open, the disk space is not free."""
+        """Close copies of earlier generations: while they are open, their disk space is in use."""
         former = [each for each in self._open if each[0] == name[0] and each[1] < name[1]]
         for each in former:
             if _number_of(_folder_of(self.folder, each)) is None:
@@ -131,7 +131,7 @@ class TableCopies:
         try:
             copy = TableCopy(folder, bytes_max=table.bytes_max)
         except DamagedError:
-            # It is just being made, or is not a copy.
+            # The copy is just being made, or the file is not a copy.
             return None
         try:
             if copy.extent().is_whole:
@@ -156,7 +156,7 @@ def report_damage(folder: Path) -> None:
 
 
 def _number_of(folder: Path) -> int | None:
-    """The number of a copy's file, or None if there is none."""
+    """Return the inode number of a copy's file; None if there is no file."""
     try:
         return (folder / "data.mdb").stat().st_ino
     except OSError:

@@ -1,9 +1,9 @@
 """Follows all tables, and writes this machine's copies of them: one process for all readers.
 
-It goes on where each copy is. It rebuilds a copy from the log if the copy is damaged, its topic was
-deleted and created again, it is ahead of its log, or it was away long enough to miss deletions.
-After the machine has died it rebuilds all of them. The process that starts this one ends it
-(`keeper.py`).
+It continues at each copy's position. It rebuilds a copy from the log if the copy is damaged, if its
+topic was deleted and created again, if the copy is ahead of its log, or if it was offline long
+enough to miss deletions. After a crash of the machine it rebuilds all copies. The process that
+starts this one ends it (`keeper.py`).
 """
 
 import asyncio
@@ -37,16 +37,16 @@ from shared.runtime.tables.folders import DAMAGED, FULL, LOCK, HeardFile, copy_f
 
 log = structlog.get_logger()
 
-# A record is in the copies, and their freshness is noted, at most this long after its write.
+# A record is in the copies, with their new freshness, at most this long after its write.
 _POLL_S = 0.1
-# Read at once: some milliseconds of work for each table that has as many.
+# The records to read at once: some milliseconds of work for each table.
 _RECORDS_MAX = 5_000
 _HOUSEKEEPING_S = 1.0
-# Rows of each table that expire in one go.
+# The most rows of each table that expire at once.
 _EXPIRED_MAX = 2_000
-# Try a table without room again after this time: its limit may have been raised.
+# A full table is tried again after this time, as its limit may have been raised.
 _FULL_S = 10.0
-# Ask again after this time for a table whose topic Kafka does not name.
+# The pause before another request for a topic that Kafka does not know yet.
 _UNTOLD_S = 1.0
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
 _read_any = msgspec.json.Decoder(msgspec.Raw).decode
@@ -64,7 +64,7 @@ class _FollowedTable:
     heard: HeardFile
     position: int
     is_whole: bool
-    # Whether readers see the mark that it stands still for want of room.
+    # Whether readers see the mark that the copy has stopped because it is full.
     is_told_full: bool
     full_until_s: float = 0.0
 
@@ -73,13 +73,13 @@ class _FollowedTable:
         return KafkaPartition(self.table.topic, 0)
 
     def stand_still(self) -> None:
-        """Stop for want of room; a mark shows readers why."""
+        """Stop because the copy is full; a mark shows readers why."""
         self.full_until_s = time.monotonic() + _FULL_S
         self.is_told_full = True
         (self.folder / FULL).touch()
 
     def has_all(self, at_ms: int) -> None:
-        """Note that it was complete at a time."""
+        """Note that the copy was complete at a time."""
         if not self.is_whole:
             self.copy.be_whole()
             self.is_whole = True
@@ -94,18 +94,18 @@ class _FollowedTable:
 
 
 class TableFollower:
-    """Writes the copies in a folder, of all tables that are configured."""
+    """Writes copies of all configured tables into a folder."""
 
     def __init__(self, folder: Path, bootstrap_servers: str) -> None:
         self._folder = folder
         self._bootstrap_servers = bootstrap_servers
         self._followed: dict[str, _FollowedTable] = {}
         self._seen: list[Table] | None = None
-        # When to look again for tables whose topic Kafka has not named.
+        # When to look again for tables whose topic Kafka did not know.
         self._assigned_until_s = inf
 
     async def run(self, config: ConfigFeed, stop: asyncio.Event) -> None:
-        """Follow until told to stop, whatever Kafka does."""
+        """Follow until `stop` is set; restart after errors."""
         self._check_boot()
         pause_s = _PAUSE_S
         try:
@@ -114,7 +114,7 @@ class TableFollower:
                     async with open_reader(self._bootstrap_servers) as reader:
                         await self._follow(reader, config, stop)
                     pause_s = _PAUSE_S
-                except Exception as error:  # noqa: BLE001 - whatever it is, we must follow on
+                except Exception as error:  # noqa: BLE001 - after any error we must follow again
                     log.warning("tables.cut_off", error=repr(error), again_in_s=pause_s)
                     with suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), pause_s)
@@ -141,13 +141,13 @@ class TableFollower:
                 self._keep_house()
 
     def _stale(self) -> bool:
-        """Say whether some copy is to be opened, for the first time or again."""
+        """Return whether a copy must be opened, for the first time or again."""
         now_s = time.monotonic()
         is_full = any(0 < each.full_until_s < now_s for each in self._followed.values())
         return is_full or now_s > self._assigned_until_s
 
     async def _assigned(self, reader: KafkaReader, tables: Collection[Table]) -> Follow | None:
-        """Open copies of new tables, close those of gone ones; follow from where the copies are."""
+        """Open copies of new tables, close those of gone ones; follow all from their positions."""
         for topic, each in list(self._followed.items()):
             if each.table not in tables or each.full_until_s:
                 self._close(topic)
@@ -163,7 +163,7 @@ class TableFollower:
         for table in new:
             if (topic_id := ids.get(table.topic)) is not None:
                 self._followed[table.topic] = self._opened(table, topic_id, *there[table.topic])
-        # A broker may not have heard of a topic yet: no other table waits for that.
+        # A broker may not know a topic yet: other tables must not wait for that.
         self._assigned_until_s = inf if len(ids) == len(new) else time.monotonic() + _UNTOLD_S
         ours = [each for each in self._followed.values() if each.where in spans]
         if not ours:
@@ -210,7 +210,7 @@ class TableFollower:
 
     def _enter(self, each: _FollowedTable, records: Sequence[RecordIn]) -> None:
         if records[0].origin.offset < each.position:
-            # This is not the log that we know.
+            # This is another log than before.
             self._make_anew(each, "its log has started again")
             return
         changes = [
@@ -230,7 +230,7 @@ class TableFollower:
             each.position = position
 
     async def _hear(self, follow: Follow) -> None:
-        """Note which copies are known to be complete, and since when."""
+        """Note which copies are known to be complete, and at what time."""
         for each in list(self._followed.values()):
             if each.full_until_s:
                 continue
@@ -251,7 +251,7 @@ class TableFollower:
                 self._make_anew(each, str(error))
                 continue
             if (each.folder / DAMAGED).exists():
-                self._make_anew(each, "who reads it cannot")
+                self._make_anew(each, "a reader cannot read it")
 
     def _make_anew(self, each: _FollowedTable, why: str) -> None:
         log.warning("tables.made_anew", table=each.table.name, why=why)
@@ -271,14 +271,14 @@ class TableFollower:
         self._followed.pop(topic).close()
 
     def _check_boot(self) -> None:
-        """Remove all copies if the machine died: parts of them may never have reached the disk."""
+        """Remove all copies after a crash of the machine: parts of them may not be on the disk."""
         mark, boot = self._folder / _BOOT, _boot_id()
         if (mark.read_text() if mark.exists() else "") not in {boot, "left in order"}:
             self._remove_others([])
         mark.write_text(boot)
 
     def _leave(self) -> None:
-        """Leave in order, with everything on the disk."""
+        """Stop normally, with everything flushed to the disk."""
         with suppress(DamagedError, FullError):
             for each in self._followed.values():
                 each.copy.bring_to_disk()
@@ -288,7 +288,7 @@ class TableFollower:
 
 
 def _is_row(key: bytes, value: bytes) -> bool:
-    """Say whether a record is a valid row; other writers may write anything."""
+    """Return whether a record is a valid row; other writers may write anything."""
     try:
         is_object = not value or (value.lstrip()[:1] == b"{" and _read_any(value) is not None)
     except (msgspec.DecodeError, RecursionError):
@@ -299,13 +299,13 @@ def _is_row(key: bytes, value: bytes) -> bool:
 def _check_fresh(extent: Extent, end: int, *, was_away_ms: int) -> None:
     """Raise DamagedError if a copy cannot be continued."""
     if extent.offset > end:
-        raise DamagedError(f"it goes up to {extent.offset}, and the log ends at {end}")
+        raise DamagedError(f"it goes up to {extent.offset}, but the log ends at {end}")
     if extent.is_whole and was_away_ms > TOMBSTONES_KEPT_MS // 2:
-        raise DamagedError("it was away for too long to have heard of all deletions")
+        raise DamagedError("it was offline for too long to have seen all deletions")
 
 
 def _boot_id() -> str:
-    """An id of this start of the machine."""
+    """Return an id of the machine's current boot."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -325,8 +325,8 @@ async def _run(folder: Path, bootstrap_servers: str, whose: int) -> None:
 
 
 async def _stop_after(whose: int, stop: asyncio.Event) -> None:
-    """Stop once its parent has ended: nobody else would end the follower."""
-    while _is_there(whose):  # noqa: ASYNC110 - a process tells nobody that it ends
+    """Set `stop` when the parent has ended: nobody else would end the follower."""
+    while _is_there(whose):  # noqa: ASYNC110 - there is no event for a process's end
         await asyncio.sleep(_HOUSEKEEPING_S / 2)
     stop.set()
 
@@ -340,7 +340,7 @@ def _is_there(process: int) -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """FOLDER KAFKA PROCESS: follow for as long as the process lives, if nobody else does."""
+    """FOLDER KAFKA PROCESS: follow until the process ends, if nobody else follows."""
     folder, bootstrap_servers, whose = Path(arguments[0]), arguments[1], int(arguments[2])
     configure_logs(service="tables", level="warning")
     with suppress(OperatorError, KeyboardInterrupt), own_folder(folder / LOCK, what="follower"):

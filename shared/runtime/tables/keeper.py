@@ -1,8 +1,8 @@
-"""Keeps a follower of the tables running on this machine, as long as there are any tables.
+"""Keeps a follower of the tables running on this machine, as long as there are tables.
 
-Each process that reads copies has a keeper. The follower is a process of its own, so that changes
-in tables never delay answers or work on events; a lock allows only one. If the process that
-started it ends, another starts the next follower within a second, which goes on where it was.
+Each process that reads copies has a keeper. The follower is a separate process, so that changes in
+tables never delay answers or work on events; a lock allows only one follower. If the process that
+started it ends, another one starts the next follower within 1 s, which continues at its position.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from shared.runtime.tables.folders import LOCK
 log = structlog.get_logger()
 
 _LOOK_S = 1.0
-# A follower that ends at once has a reason that lasts for a while.
+# If a follower ends at once, the cause probably lasts for a while.
 _AGAIN_S_MAX = 10.0
 _END_WITHIN_S = 5.0
 
@@ -28,7 +28,7 @@ _END_WITHIN_S = 5.0
 async def keep_followed(
     folder: Path, bootstrap_servers: str, is_needed: Callable[[], bool]
 ) -> None:
-    """Until cancelled: start a follower whenever there is none, and something to follow."""
+    """Start a follower whenever one is needed and none runs, until cancelled."""
     pause_s = _LOOK_S
     while True:
         if not is_needed() or is_followed(folder):
@@ -37,22 +37,22 @@ async def keep_followed(
         try:
             code = await _followed(folder, bootstrap_servers)
         except OSError as error:
-            # Without copies there is no answer for tables, and one for all else.
+            # Without copies there are no answers about tables, but everything else works.
             log.warning("tables.not_followed", folder=str(folder), error=str(error))
             code = 1
-        # Zero: another has begun meanwhile.
+        # 0 means that another follower has started meanwhile.
         pause_s = _LOOK_S if code == 0 else min(2 * pause_s, _AGAIN_S_MAX)
         await asyncio.sleep(pause_s)
 
 
 def command(folder: Path, bootstrap_servers: str, whose: int) -> list[str]:
-    """Follows as long as the process lives."""
+    """Return the command of a follower, which runs until process `whose` ends."""
     module = "shared.runtime.tables.follower"
     return [sys.executable, "-m", module, str(folder.absolute()), bootstrap_servers, str(whose)]
 
 
 def is_followed(folder: Path) -> bool:
-    """Whether somebody holds the lock of who follows."""
+    """Return whether a follower holds the lock."""
     try:
         with (folder / LOCK / "owner.lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,7 +64,7 @@ def is_followed(folder: Path) -> bool:
 
 
 def lock_folder(folder: Path) -> None:
-    """Where the lock is."""
+    """Create the folder of the lock."""
     (folder / LOCK).mkdir(parents=True, exist_ok=True)
 
 

@@ -1,1 +1,1 @@
-"""Reads JSON Web Tokens that others have signed; makes and reads links, signed by keys."""
+"""Reads JSON Web Tokens from issuers; makes and reads links, which keys sign."""

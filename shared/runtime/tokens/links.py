@@ -1,7 +1,7 @@
-"""Writes and reads links: their content, and an ed25519 signature that a key's text makes.
+"""Writes and reads links: their content, and an ed25519 signature made with a key's text.
 
-The pair of keys follows from the text. The public half is kept beside the text's hash, so readers
-of the configuration can check links, and make none.
+The key pair is derived from the text. The public half is stored beside the text's hash, so readers
+of the configuration can check links but cannot make any.
 """
 
 import hashlib
@@ -18,29 +18,29 @@ from pydantic import TypeAdapter
 
 from shared.config.access import LINK_LASTS_MS_MAX, LINK_PREFIX, ApiKey, Secret, ViewLink
 
-# Each link of each page contains it.
+# Every link in every page of the console contains it, so it must be short.
 LINK_CHARS_MAX = 2_000
-# Nothing else is in it: a link is written into pages as it came.
+# A link has only these characters, because it is written into pages unchanged.
 _LINK = re.compile(
     rf"(?P<said>{LINK_PREFIX}(?P<says>[A-Za-z0-9_-]+))\.(?P<signature>[A-Za-z0-9_-]+)"
 )
 _ADAPTER = TypeAdapter(ViewLink)
-_NONE = "This is no link of ours, or not all of one."
-_GONE = "The key that this link was made with is gone, or was given another secret."
-_ENDED = "This link has ended."
+_NONE = "This is not a link of Hifi, or not a complete one."
+_GONE = "The key that made this link is gone, or has another secret now."
+_ENDED = "This link has expired."
 
 
 class LinkError(Exception):
-    """A link shows nothing; the text says why, as a sentence."""
+    """A link is not valid; the text is a sentence with the reason."""
 
     def __init__(self, says: str, *, origins: Collection[str] = ()) -> None:
         super().__init__(says)
-        # Whose pages may show that in a frame.
+        # The origins whose pages may show the error in a frame.
         self.origins = frozenset(origins)
 
 
 def link_key_of(key_text: str) -> str:
-    """The public half of a key's text, kept to check the links that it makes."""
+    """Return the public half of the key pair of a key's text, which checks its links."""
     return _private_key(key_text).public_key().public_bytes_raw().hex()
 
 
@@ -50,7 +50,7 @@ def write_link(link: ViewLink, key_text: str) -> str:
 
 
 def read_link(text: str, keys: Mapping[str, ApiKey], *, now_ms: int) -> ViewLink:
-    """Read a link that one of the keys has made and may have made; raise LinkError otherwise."""
+    """Read a link made by one of the keys with its permissions; raise LinkError otherwise."""
     match = _LINK.fullmatch(text)
     if match is None or len(text) > LINK_CHARS_MAX:
         raise LinkError(_NONE)
@@ -67,14 +67,14 @@ def read_link(text: str, keys: Mapping[str, ApiKey], *, now_ms: int) -> ViewLink
     left_ms = link.expires_at_ms - now_ms
     if left_ms <= 0 or not key.is_live(now_ms):
         raise LinkError(_ENDED, origins=link.origins)
-    # A holder of the key could have signed anything.
+    # The holder of a key can sign anything, so check its permissions.
     if left_ms > LINK_LASTS_MS_MAX or not link.is_granted_by(key):
         raise LinkError(_NONE)
     return link
 
 
 def _private_key(key_text: str) -> Ed25519PrivateKey:
-    # A key's text has 160 random bits: it needs nothing else to be hard to guess.
+    # A key's text has 160 random bits, so a plain hash of it cannot be guessed.
     seed = hashlib.sha256(b"hifi link v1:" + key_text.encode()).digest()
     return Ed25519PrivateKey.from_private_bytes(seed)
 

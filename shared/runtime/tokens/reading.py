@@ -1,4 +1,4 @@
-"""Verifies JSON Web Tokens, and reads the tenant and scopes out of them."""
+"""Verifies JSON Web Tokens, and reads tenant and scopes from them."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -10,9 +10,9 @@ import jwt
 from shared.config.access import SCOPES
 from shared.event.topics import is_name
 
-# Algorithms with a private key of the issuer; a shared secret, or none at all, is no proof here.
+# Algorithms with a private key of the issuer; a shared secret, or none at all, proves nothing here.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "ES256", "ES384", "ES512", "EdDSA"]
-# The largest difference between clocks that are looked after.
+# The largest difference between well-kept clocks.
 LEEWAY_S = 30
 # Longer subjects are cut: nobody reads further.
 _SUBJECT_CHARS_MAX = 100
@@ -21,16 +21,16 @@ KeySet: TypeAlias = Mapping[str | None, jwt.PyJWK]
 
 
 class TokenError(Exception):
-    """A token is not valid; the text says why, as a sentence."""
+    """A token is not valid; the text is a sentence with the reason."""
 
 
 class UnknownKeyError(TokenError):
-    """The key that has signed it is not among those that we know: they may have changed."""
+    """The key that signed it is not in our key set, which may be out of date."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimNames:
-    """The names of the claims for tenant and scopes, and the words for scopes."""
+    """The names of the claims for tenant and scopes, and the issuer's words for scopes."""
 
     tenant: str = "tenant"
     scope: str = "scope"
@@ -49,7 +49,7 @@ class TokenHolder:
 
 
 def read_key_set(text: str | bytes) -> KeySet:
-    """The keys of a JSON Web Key Set; ValueError when it is none."""
+    """Read the keys of a JSON Web Key Set; ValueError if the text is not one."""
     try:
         keys = jwt.PyJWKSet.from_dict(json.loads(text))
     except (ValueError, TypeError, AttributeError, jwt.PyJWTError) as error:
@@ -65,7 +65,7 @@ def verify(
     audiences: Collection[str],
     needs: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The claims of a token of that issuer for one of the audiences; TokenError otherwise."""
+    """Return a token's claims if it is from the issuer and for an audience; else TokenError."""
     try:
         key = keys.get(jwt.get_unverified_header(token).get("kid"))
         if key is None:
@@ -85,12 +85,12 @@ def verify(
 
 
 def bearer_of(claims: Mapping[str, Any], names: ClaimNames) -> TokenHolder:
-    """Tenant, scopes and subject of verified claims; TokenError when they name no tenant."""
+    """Return tenant, scopes and subject of verified claims; TokenError without a tenant."""
     tenant = claims.get(names.tenant)
     if not isinstance(tenant, str) or not is_name(tenant):
         raise TokenError(f"The token's claim {names.tenant} is not the name of a tenant.")
     claim = claims.get(names.scope, "")
-    # Words in one text, as OAuth writes scopes, or a list, as issuers write groups and roles.
+    # OAuth's scopes are words in one text; issuers' groups and roles are lists.
     words = claim.split() if isinstance(claim, str) else claim if isinstance(claim, list) else []
     called = {"write": "write", "read": names.read, "admin": names.admin}
     subject = claims.get("sub")

@@ -1,1 +1,1 @@
-"""Spans of requests and attempts, sent to an OpenTelemetry collector if one is set (ADR 0103)."""
+"""Sends spans of requests and attempts to an OpenTelemetry collector if one is set (ADR 0103)."""

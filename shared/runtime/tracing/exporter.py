@@ -1,7 +1,7 @@
-"""Sends spans to a collector, from a thread of its own: callers never wait for it.
+"""Sends spans to a collector in a separate thread, so that callers never wait for it.
 
-The number of waiting spans is bounded, for all and for each tenant or destination. Spans that find
-no room, or no collector, are dropped and counted.
+The number of waiting spans is limited, in all and for each tenant or destination. Spans without
+room, and spans that the collector does not accept, are dropped and counted.
 """
 
 import threading
@@ -18,7 +18,7 @@ from shared.runtime.tracing.spans import TraceSpan, as_otlp
 
 log = structlog.get_logger()
 
-# The spans that may wait: 2 MB or so. One tenant or destination may fill a quarter in a round.
+# The most waiting spans, about 2 MB. One tenant or destination may fill a quarter in a round.
 WAITING_MAX = 4_096
 SHARE_MAX = WAITING_MAX // 4
 _REQUEST_SPANS_MAX = 512
@@ -29,7 +29,7 @@ _OK = range(200, 300)
 
 
 class SpanExporter:
-    """The spans of one process on their way to `endpoint`; `count` gets their outcomes."""
+    """Sends the spans of one process to `endpoint`; `count` gets their outcomes."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class SpanExporter:
         self._thread.start()
 
     def offer(self, span: TraceSpan, *, whose: str) -> None:
-        """Take a span if there is room for another one of its owner."""
+        """Accept a span if there is room for another one of its owner."""
         with self._lock:
             has_room = len(self._waiting) < WAITING_MAX and self._shares[whose] < SHARE_MAX
             if has_room:
@@ -65,7 +65,7 @@ class SpanExporter:
             self._count("dropped", 1)
 
     def close(self) -> None:
-        """Send the waiting spans, for as long as a request may take."""
+        """Send the waiting spans, within the time limit of a request."""
         self._is_over.set()
         self._thread.join(_TIMEOUT_S)
 
@@ -81,7 +81,7 @@ class SpanExporter:
         problem = ""
         for first in range(0, len(spans), _REQUEST_SPANS_MAX):
             part = spans[first : first + _REQUEST_SPANS_MAX]
-            # After one that failed the others would only take as long again.
+            # After a failure, each further request would only take as long again.
             problem = problem or self._send(part)
             if problem:
                 with self._lock:

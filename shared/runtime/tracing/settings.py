@@ -1,4 +1,4 @@
-"""Lists what can be set for traces from outside, the same for every process: HIFI_OTLP_*."""
+"""Reads the settings of traces, HIFI_OTLP_*, which are the same for every process."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ def _collector(endpoint: str) -> str:
         is_one = False
     if endpoint and not is_one:
         raise SetupError(
-            "HIFI_OTLP_ENDPOINT is no address of a collector, as http://localhost:4318 is."
+            "HIFI_OTLP_ENDPOINT is not the address of a collector such as http://localhost:4318."
         )
     return endpoint
 
@@ -29,28 +29,28 @@ def _collector(endpoint: str) -> str:
 def _pairs(headers: str) -> str:
     if any("=" not in pair for pair in headers.split(",") if pair.strip()):
         raise SetupError(
-            "HIFI_OTLP_HEADERS is no list of headers, as authorization=Bearer abc,x-team=a is."
+            "HIFI_OTLP_HEADERS is not a list such as authorization=Bearer abc,x-team=a."
         )
     return headers
 
 
 class OtlpSettings(BaseSettings):
-    """Read where a process starts; without an endpoint there are no spans."""
+    """The settings of traces; without an endpoint no spans are sent."""
 
     model_config = SettingsConfigDict(
         env_prefix="HIFI_OTLP_", frozen=True, hide_input_in_errors=True
     )
 
     endpoint: Annotated[str, AfterValidator(_collector)] = ""
-    # The share of requests without a traceparent that are traced. A traceparent decides itself.
+    # The traced share of requests without a traceparent; a traceparent decides for its request.
     ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
-    # Often a key of the collector's operator.
+    # They often include a key of the collector's operator.
     headers: Annotated[str, AfterValidator(_pairs)] = Field(default="", repr=False)
 
     def exporter(
         self, service: str, *, count: Callable[[str, int], None] | None = None
     ) -> "SpanExporter | None":
-        """The exporter of a process's spans; None if nobody wants them."""
+        """Return an exporter of a process's spans; None without an endpoint."""
         if not self.endpoint:
             return None
         # Commands read settings, too, and start without HTTP.

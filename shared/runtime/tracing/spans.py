@@ -1,4 +1,4 @@
-"""Says what a span is, whose child it is, and how OTLP writes spans as JSON."""
+"""Defines spans and their parents, and writes them as OTLP's JSON."""
 
 import secrets
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ _SAMPLED = 1
 
 
 class SpanKind(IntEnum):
-    """The numbers that OTLP has for them."""
+    """OTLP's numbers for the kinds of spans."""
 
     INTERNAL = 1
     SERVER = 2
@@ -18,14 +18,14 @@ class SpanKind(IntEnum):
 
 
 class SpanParent(NamedTuple):
-    """The trace that a span belongs to, and the span above it; "" at the top."""
+    """A span's trace and its parent span, which is "" at the top."""
 
     trace_id: str
     span_id: str = ""
 
 
 class TraceSpan(NamedTuple):
-    """Something that has ended."""
+    """A finished span."""
 
     parent: SpanParent
     span_id: str
@@ -46,7 +46,7 @@ def new_trace() -> SpanParent:
 
 
 def sampled_parent(traceparent: str | None) -> SpanParent | None:
-    """The span that a right traceparent of version 00 names, if its trace is recorded."""
+    """Return the span in a valid traceparent of version 00, if its trace is recorded."""
     parts = traceparent.split("-") if traceparent else ()
     if len(parts) != 4 or not _is_sampled(parts[3]):  # noqa: PLR2004 - version, ids, flags
         return None
@@ -61,7 +61,7 @@ def _is_sampled(flags: str) -> bool:
 
 
 def as_otlp(service: str, spans: Sequence[TraceSpan]) -> dict[str, Any]:
-    """The body of a request to /v1/traces."""
+    """Return the body of a request to /v1/traces."""
     encoded = [_as_otlp(span) for span in spans]
     resource = {"attributes": _attributes({"service.name": service})}
     scope_spans = [{"scope": {"name": "hifi"}, "spans": encoded}]
@@ -74,11 +74,11 @@ def _as_otlp(span: TraceSpan) -> dict[str, Any]:
         "spanId": span.span_id,
         "name": span.name,
         "kind": int(span.kind),
-        # 64 bits are text in the JSON of protobuf.
+        # In protobuf's JSON, 64-bit numbers are strings.
         "startTimeUnixNano": str(span.begun_ns),
         "endTimeUnixNano": str(span.ended_ns),
         "attributes": _attributes(span.attributes),
-        # Unset, or an error.
+        # The status is unset, or 2 for an error.
         "status": {"code": 2} if span.is_error else {},
     }
     if span.parent.span_id:

@@ -1,6 +1,6 @@
-"""Steps the wall clock of every Python process of a chaos run by what a file says, while it runs.
+"""Steps the wall clock of all Python processes of a chaos run by the figure in a file.
 
-The machine's own clock is everybody's; Kafka's and Spark's Java halves keep it.
+The machine's own clock is shared by all; Kafka's and Spark's Java halves keep it.
 """
 
 import mmap

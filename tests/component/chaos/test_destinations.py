@@ -1,4 +1,4 @@
-"""The destinations of a chaos run do what their moods say, and remember what they have taken."""
+"""The destinations of a chaos run behave as their moods say, and remember the events they took."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ PATH = "/t0/t0-s1/d2"
 IDS = [f"t0.t0-s1.a.{n}" for n in (1, 2, 7)]
 # Long enough for an answer on loopback, and too short for a mood that hangs or drips.
 PATIENCE_S = 0.5
-# The mood, how its answer begins, what it has taken, and whether it resets the connection.
+# The mood, the beginning of its answer, the ids it accepts, and whether it resets the connection.
 CASES = [
     ("throttle", b"HTTP/1.1 429 ", [], False),
     ("unavailable", b"HTTP/1.1 503 ", [], False),
@@ -45,7 +45,7 @@ def destinations() -> Iterator[Destinations]:
 
 
 def post(destinations: Destinations, ids: list[str], *, label: bool = False) -> tuple[bytes, bool]:
-    """All that is answered, and whether the connection was reset."""
+    """Return the whole answer, and whether the connection was reset."""
     body = json.dumps([{"id": one} for one in ids]).encode()
     again = "hifi-maybe-duplicate: 1\r\n" if label else ""
     head = f"POST {PATH} HTTP/1.1\r\ncontent-type: application/json\r\n{again}"
@@ -55,7 +55,7 @@ def post(destinations: Destinations, ids: list[str], *, label: bool = False) -> 
         answered = b""
         try:
             connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-            # Send no more, so that a destination that is done closes the connection.
+            # Send nothing more, so that a destination that has answered closes the connection.
             connection.shutdown(socket.SHUT_WR)
             while part := connection.recv(65_536):
                 answered += part

@@ -1,4 +1,4 @@
-"""A gateway for each test of a client."""
+"""Fixtures: a gateway for each test of a client."""
 
 from collections.abc import Iterator
 
@@ -22,6 +22,6 @@ def gateway(publisher: FakePublisher) -> Iterator[RunningGateway]:
 
 @pytest.fixture
 def locked(publisher: FakePublisher) -> Iterator[RunningGateway]:
-    """One that asks for keys."""
+    """Start a gateway that requires keys."""
     with locked_gateway(publisher) as running:
         yield running

@@ -1,4 +1,4 @@
-"""Answers as servers and proxies write them: in pieces, in chunks, with no length, closed."""
+"""The client reads all forms of answers: in pieces, in chunks, without a length, cut off."""
 
 import socket
 import threading
@@ -21,7 +21,7 @@ class OneShotServer:
 
 @contextmanager
 def served(*pieces: bytes, is_closed_after: bool = False) -> Iterator[OneShotServer]:
-    """Somebody who answers each request with the same pieces, one packet each."""
+    """Start a server that answers each request with the same pieces, one packet each."""
     listening = socket.create_server(("127.0.0.1", 0))
     found = OneShotServer()
     found.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -104,7 +104,7 @@ def test_half_an_answer_is_none(said: bytes) -> None:
 
 @pytest.mark.parametrize("end", range(1, len(_WHOLE)))
 def test_an_answer_that_is_cut_anywhere_is_none(end: int) -> None:
-    """Without this, a head without its end was read as an answer without a body."""
+    """A head without its end was once read as an answer without a body."""
     with served(_WHOLE[:end], is_closed_after=True) as found:
         connection = Connection(read_target(found.url), timeout_s=5)
         with pytest.raises(NoAnswerError, match="did not answer") as caught:

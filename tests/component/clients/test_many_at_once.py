@@ -1,4 +1,4 @@
-"""Events that a sender is given at once: each has a fate of its own, or none is taken."""
+"""A sender that gets many events in one call takes all, each with its own fate, or none."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def test_many_at_once_have_their_own_fates_in_their_order(
 def test_those_that_go_in_one_piece_have_their_own_fates_as_well(
     publisher: FakePublisher, gateway: RunningGateway
 ) -> None:
-    """The fates have the order of the events; the answer rejects two of them."""
+    """The answer rejects two of 300 events; the fates must be in the order of the events."""
     given = [{"id": f"{nth:03}", "price": "x" if nth in {7, 298} else nth} for nth in range(300)]
     with Sender(gateway.url, "orders", linger_s=600) as hifi:
         first = hifi.send_many(given[:299])

@@ -1,4 +1,4 @@
-"""A page in a real Chromium sends with the client, and its last events leave when it goes."""
+"""A page in a real Chromium sends with the client; its last events are sent when it closes."""
 
 import threading
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class _Files(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def shop() -> Iterator[str]:
-    """The origin of a page, which has the client beside it."""
+    """Serve a page and the client beside it, and return their origin."""
     folder = str(sources.ROOT / "clients" / "javascript" / "src")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=folder))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))

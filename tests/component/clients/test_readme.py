@@ -1,4 +1,4 @@
-"""The README of the Python client works as it stands, but for addresses and secrets."""
+"""The code in the Python client's README works as printed, except for addresses and secrets."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ SHOWN = {"url": "http://127.0.0.1:8080", "spool": "data/hifi-spool", "secret": "
 
 
 def block(nth: int, **instead: str) -> dict[str, Any]:
-    """Run a block of code with some of its texts replaced, and return its names."""
+    """Run a block of code with some of its texts replaced, and return its variables."""
     code = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[nth]
     for old, new in instead.items():
         assert SHOWN[old] in code

@@ -1,4 +1,4 @@
-"""With a spool an event is on disk until a real gateway has it, whatever keeps that from it."""
+"""With a spool an event stays on disk until a real gateway has it, whatever delays that."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ def test_what_is_spooled_waits_for_a_key_and_is_not_refused_for_want_of_one(
 ) -> None:
     with Sender(locked.url, "orders", key="wrong", spool=tmp_path) as hifi:
         assert hifi.send({"id": "a"}).wait_safe(WAIT_S).fate is Fate.SPOOLED
-        wait_until(lambda: "401" in hifi.problem, what="the problem is said")
+        wait_until(lambda: "401" in hifi.problem, what="the problem is reported")
     with Sender(locked.url, "orders", key=KEY, spool=tmp_path) as hifi:
         assert hifi.flush(WAIT_S)
     assert stored(publisher) == ["a"]
@@ -76,7 +76,7 @@ def test_what_is_refused_while_the_disk_is_full_holds_up_nothing_once_it_is_not(
     with Sender(gateway.url, "orders", spool=tmp_path, linger_s=0) as hifi:
         refused = hifi.send({"id": "b", "price": "x"})
         assert asked.wait(WAIT_S)
-        wait_until(lambda: "No space left" in hifi.problem, what="the problem is said")
+        wait_until(lambda: "No space left" in hifi.problem, what="the problem is reported")
         assert (tmp_path / "refused.ndjson").read_bytes() == b""
         full.clear()
         assert refused.wait(WAIT_S).fate is Fate.REJECTED
@@ -103,7 +103,7 @@ def test_a_full_spool_stops_the_sender_until_the_gateway_is_back(
             except FullError:
                 return "holds" in hifi.problem
 
-        wait_until(is_full, what="the spool says that it is full")
+        wait_until(is_full, what="the spool reports that it is full")
         assert sum(each.stat().st_size for each in tmp_path.iterdir()) < 22_000
         publisher.release()
         assert {one.wait(WAIT_S).fate for one in sent} == {Fate.ACCEPTED}

@@ -1,4 +1,4 @@
-"""The verifier of the examples believes chains as Hifi makes them, and none that was forged."""
+"""The example verifier accepts statement chains as Hifi makes them, and rejects forged ones."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ def a_counts(due: int, **more: Any) -> Counts:
 
 
 class Forger:
-    """A chain of four statements, about three minutes, and the key that has signed them."""
+    """A chain of four statements about three minutes, and the key that signed them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,7 +61,7 @@ class Forger:
         self.chain.append(json.loads(self.signer.sign(said).to_json()))
 
     def sign_again(self, at: int, change: Callable[[Json], object]) -> None:
-        """Change a statement and sign it and all later ones, as an owner of the key can."""
+        """Change a statement, and sign it and all later ones again, as the key's owner can."""
         change(self.chain[at]["statement"])
         for nth in range(at, len(self.chain)):
             if nth > at:
@@ -110,7 +110,7 @@ def test_a_chain_that_hifi_made_is_believed_also_in_parts_and_with_its_ids(tmp_p
     ids.write_text("\n".join(IDS))
     of_ids = ["--minute", str(M0), "--ids", str(ids)]
     assert good.verdict(*of_ids)[0] == 0
-    # As the API answers.
+    # The form of the API's answer.
     page = json.dumps({"statements": good.chain[::-1], "older": None, "is_complete": True})
     assert good.verdict(*of_ids, text=page)[0] == 0
     # `--previous` continues the chain of an earlier check.
@@ -160,66 +160,66 @@ def signature(text: Any) -> Forge:
     return lambda it: it.chain[2].update(signature=text)
 
 
-# Each forgery, and the words of the verdict on it.
+# Each forgery, and a part of the verdict on it.
 FORGED: dict[str, tuple[Forge, str]] = {
-    "a count is changed": (unsigned(0, acked=149), "was changed since"),
-    "a root is changed": (unsigned(1, root="ab" * 32), "was changed since"),
-    "a line is taken out": (
+    "a count is changed": (unsigned(0, acked=149), "was changed later"),
+    "a root is changed": (unsigned(1, root="ab" * 32), "was changed later"),
+    "a line is removed": (
         lambda it: it.chain[1]["statement"]["destinations"].pop("shop"),
-        "was changed since",
+        "was changed later",
     ),
     "a loss is hidden": (
         lambda it: it.chain[1]["statement"]["destinations"]["shop"].update(lost={}, delivered=101),
-        "was changed since",
+        "was changed later",
     ),
-    "another has signed": (other_key, "not signed with that public key"),
-    "another has signed, and says so": (own_key, "names another public key"),
-    "the signature of another": (
+    "another key has signed": (other_key, "not signed with that public key"),
+    "another key has signed, and is named": (own_key, "names another public key"),
+    "the signature of another statement": (
         lambda it: it.chain[2].update(signature=it.chain[1]["signature"]),
         "not signed",
     ),
     "no signature": (signature(""), "not signed"),
-    "a signature that is cut": (
+    "a truncated signature": (
         lambda it: it.chain[2].update(signature=it.chain[2]["signature"][:-8]),
         "not signed",
     ),
-    "a signature that is no base64": (signature("?"), "not signed"),
-    "a signature that is no text": (signature(7), "not signed"),
-    "one is left out": (lambda it: it.chain.pop(1), "one was left out"),
+    "a signature that is not base64": (signature("?"), "not signed"),
+    "a signature that is not a text": (signature(7), "not signed"),
+    "one is left out": (lambda it: it.chain.pop(1), "a statement was removed"),
     "two are exchanged": (swapped, "does not name the one before it"),
-    "one is there twice": (
+    "one is in it twice": (
         lambda it: it.chain.insert(1, it.chain[0]),
         "does not name the one before it",
     ),
-    "a chain is begun anew": (said(3, previous=NO_PREVIOUS), "does not name the one before it"),
-    "it begins with a revision": (said(0, revision=2), "a revision of something"),
+    "a chain begins again": (said(3, previous=NO_PREVIOUS), "does not name the one before it"),
+    "it begins with a revision": (said(0, revision=2), "its revision is not 1"),
     "a revision is left out": (said(3, revision=3), "is revision 3, after 1"),
-    "a revision is told again": (said(3, revision=1), "is revision 1, after 1"),
+    "a revision is repeated": (said(3, revision=1), "is revision 1, after 1"),
     "no revision": (said(2, revision=0), "has no revision"),
     "events are gone in a later revision": (
         said(3, acked=140, id_count=140, compared=140, destinations={}),
-        "fewer events than the revision before",
+        "fewer events than the previous revision",
     ),
     "a line does not add up": (line("shop", delivered=101), "shop was due 130 events, and 131"),
-    "less is told than was due": (line("shop", waiting=0), "shop was due 130 events, and 110"),
-    "more was due than there was": (line("shop", delivered=200, due=230), "and there were 130"),
-    "a count below nothing": (line("shop", delivered=140, waiting=-20), "is no count"),
-    "a loss below nothing": (line("shop", lost={"gateway": -1}, delivered=102), "is no count"),
+    "less is counted than was due": (line("shop", waiting=0), "shop was due 130 events, and 110"),
+    "more was due than there was": (line("shop", delivered=200, due=230), "but there were 130"),
+    "a count below zero": (line("shop", delivered=140, waiting=-20), "is not a count"),
+    "a loss below zero": (line("shop", lost={"gateway": -1}, delivered=102), "is not a count"),
     "a pipeline left out more than it had": (
         line("pipeline:p", not_passed={"filtered": 41}),
-        "more than it was given",
+        "in not_passed than delivered",
     ),
-    "more ids than events": (said(1, id_count=131), "131 ids of 130 events"),
+    "more ids than events": (said(1, id_count=131), "131 ids for 130 events"),
     "more compared than there was": (said(0, compared=151), "has compared 151 of 150"),
     "another stream's": (said(2, stream="others"), "is about others"),
-    "a minute that is none": (said(2, minute_ms=M0 + 1), "is no minute"),
+    "a time within a minute": (said(2, minute_ms=M0 + 1), "is not a minute"),
     "a word more": (said(2, note="believe me"), "does not have the fields"),
     "a word less": (
         lambda it: it.sign_again(2, lambda one: one.pop("issued_at_ms")),
         "does not have the fields",
     ),
-    "a number that is a text": (said(0, acked="150"), "acked is no count"),
-    "true for a number": (said(2, revision=True), "revision is no count"),
+    "a number that is a text": (said(0, acked="150"), "acked is not a count"),
+    "true for a number": (said(2, revision=True), "revision is not a count"),
     "no statements": (lambda it: it.chain.clear(), "There is no statement"),
     "a key that is none": (lambda it: setattr(it, "trusted", "k"), "is not 32 bytes"),
 }
@@ -238,12 +238,12 @@ def test_what_was_forged_is_refused_and_says_what_is_wrong(name: str, tmp_path: 
 def test_a_name_that_stands_twice_and_ids_that_were_not_signed_are_refused(tmp_path: Path) -> None:
     one = Forger(tmp_path)
     text = json.dumps(one.chain[0]).replace('"acked": 150', '"acked": 150, "acked": 151')
-    assert "stands twice" in one.verdict(text=text)[1]
+    assert "occurs twice" in one.verdict(text=text)[1]
     assert "is not JSON" in one.verdict(text="{")[1]
     ids = tmp_path / "ids"
     for mine, minute_ms, sentence in (
-        (IDS[1:], M0, "The list has 149 ids, and signed are 150"),
-        ([*IDS[1:], "x"], M0, "they are others"),
+        (IDS[1:], M0, "The list has 149 ids, but 150 were signed"),
+        ([*IDS[1:], "x"], M0, "but other ones"),
         (IDS, M0 + 120_000, "no statement about that minute"),
     ):
         ids.write_text("\n".join(mine))

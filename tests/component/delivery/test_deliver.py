@@ -69,7 +69,7 @@ def test_a_batch_is_named_alike_when_it_is_sent_again() -> None:
 
 
 def test_what_a_repeat_leaves_waiting_says_that_it_may_come_twice() -> None:
-    """The try that died may have left it waiting too: then both copies are sent."""
+    """The try that died may also have left the event waiting; then both copies are sent."""
     with scripted_destination(always(503)) as destination:
         to = sample(destination)
         first = run(events(2), plan_for(to))
@@ -86,7 +86,7 @@ def test_what_a_repeat_leaves_waiting_says_that_it_may_come_twice() -> None:
 
 @pytest.mark.parametrize("wait_s", [0, 30], ids=["sent in vain", "moved to another tier"])
 def test_what_a_repeat_leaves_waiting_once_more_says_so_too(wait_s: int) -> None:
-    """Repeats of the retrier: an event that a dead try moved on is there twice from then on."""
+    """An event that a dead try of the retrier has moved to another tier exists twice."""
     record = waiting_record("demo/sample", not_before_ms=now_ms() + wait_s * 1000)
     with scripted_destination(always(503)) as destination:
         plan = retry_plan(sample(destination))
@@ -109,7 +109,7 @@ def test_what_is_left_of_a_replay_still_says_so() -> None:
             if waits.topic == retry_topic("30s")
         ]
         first = [request.headers.get("hifi-replay") for request in destination.requests]
-        # Each was tried three times in place.
+        # Each event was tried three times in place.
         assert first == ["r2"] * 3 + [None] * 3 + ["r1"] * 3
     with scripted_destination() as destination:
         records = [
@@ -170,7 +170,7 @@ def test_a_reply_that_never_comes_is_ambiguous() -> None:
     with scripted_destination(lambda _, __: Reply(breaks_off=True)) as destination:
         outcomes = run(events(2), plan_for(sample(destination)))
         labels = [request.headers.get("hifi-maybe-duplicate") for request in destination.requests]
-    # The first try is clean; every later one follows a try whose end we do not know.
+    # The first try has no label; each later one follows a try with an unknown result.
     assert labels == [None, "1", "1"]
     waiting = [one for one in outcomes if one.topic == retry_topic("30s")]
     assert all(opened(one).is_ambiguous for one in waiting)
@@ -316,7 +316,7 @@ def test_a_waiting_event_past_its_deadline_is_not_sent() -> None:
 
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 0, 3_600_000])
 def test_what_is_waited_for_is_told_by_the_clock_of_the_plan(ahead_ms: int) -> None:
-    """The machine's own clock may be an hour off in either direction: the broker's decides."""
+    """The broker's clock decides, even if the machine's own is an hour ahead or behind."""
     there_ms = now_ms() + ahead_ms
     with scripted_destination() as destination:
         plan = replace(retry_plan(sample(destination)), clock=lambda: there_ms)
@@ -337,7 +337,7 @@ def test_a_retry_after_is_kept_whatever_the_clock_of_delivery_says(ahead_ms: int
         plan = plan_for(sample(destination), clock=lambda: at_ms + ahead_ms)
         plan = replace(plan, schedule=RetrySchedule())
         (row,) = [one for one in run(events(1), plan) if one.topic == retry_topic("30s")]
-        # Kafka stamps the record by its own clock, which alone decides when the event goes again.
+        # Kafka stamps the record by its own clock, which alone says when the event goes again.
         waits = RecordIn(Origin(row.topic, 0, 0), at_ms, row.key, row.value, row.headers)
         seen = len(destination.requests)
         for after_ms, is_sent in ((59_900, False), (60_500, True)):
@@ -351,7 +351,7 @@ def test_a_waiting_event_that_asked_for_longer_hops_on_unsent() -> None:
         record = waiting_record("demo/sample", not_before_ms=now_ms() + 30_000)
         outcomes = run([record], retry_plan(sample(destination)))
         assert destination.requests == []
-    # QUICK tiers last 0.15, 1.5, 9, 36 and 144 s: the longest that fits into 30 s.
+    # QUICK tiers last 0.15, 1.5, 9, 36 and 144 s; the third is the longest below 30 s.
     assert [one.topic for one in outcomes] == [retry_topic("30m", is_parked=True)]
 
 
@@ -365,7 +365,7 @@ def test_a_waiting_event_whose_destination_is_gone_rests_in_dead_letters() -> No
 
 
 def test_a_waiting_event_whose_destination_is_not_known_here_waits_on() -> None:
-    """Its record may be of a newer release that this process cannot read, or not here yet."""
+    """The destination's record may be unreadable (a newer release's), or not have arrived yet."""
     with scripted_destination() as destination:
         plan = retry_plan(sample(destination))
         (waits,) = run([waiting_record("demo/other")], plan)

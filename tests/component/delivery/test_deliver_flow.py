@@ -1,4 +1,4 @@
-"""`deliver` and destinations in trouble: no storm, no lost event, nobody else delayed."""
+"""`deliver` with destinations in trouble: no storm, no lost event, no delay for others."""
 
 import json
 import threading
@@ -36,19 +36,19 @@ from tests.support.servers.scripted_destination import Reply, Request, always, i
 
 
 def causes(outcomes: list[RecordOut]) -> Counter[str]:
-    """How many events wait, by cause."""
+    """Return how many events wait, by cause."""
     return Counter(opened(one).cause for one in outcomes if one.topic.startswith("hifi.retry."))
 
 
 def state(outcomes: list[RecordOut]) -> FlowRecord:
-    """The last record of the state of the destination."""
+    """Return the last record of the destination's state."""
     record = open_flow_record([one for one in outcomes if one.topic == STATE][-1].value)
     assert record is not None
     return record
 
 
 def settled(outcomes: list[RecordOut]) -> int:
-    """How many events have an outcome of any kind; each has exactly one."""
+    """Return how many events have an outcome; none may have two."""
     sets = [covered(outcomes, outcome) for outcome in ReceiptOutcome]
     union = sets[0]
     for one in sets[1:]:
@@ -63,7 +63,7 @@ def test_a_dead_destination_gets_a_dozen_requests_and_every_event_waits(tmp_path
         plan = replace(plan_for(to), schedule=RetrySchedule(), flow_folder=tmp_path)
         first = run(events(1_000), plan)
         assert len(destination.requests) <= 14
-        # The next micro-batch, in whichever worker, does not even knock.
+        # The next micro-batch sends no request, whichever worker runs it.
         seen = len(destination.requests)
         second = run(events(1_000, first=1_000), plan)
         assert len(destination.requests) == seen
@@ -76,7 +76,7 @@ def test_a_dead_destination_gets_a_dozen_requests_and_every_event_waits(tmp_path
 
 
 def test_a_retry_does_not_wait_for_a_breaker_as_others_are_due_too(tmp_path: Path) -> None:
-    # It opens for 3 to 3.6 s.
+    # The breaker opens for 3 to 3.6 s.
     schedule = RetrySchedule().scaled(0.1)
     with servers.scripted_destination(always(503)) as dead, servers.scripted_destination() as well:
         to_dead, to_well = sample(dead), replace(sample(well), name="well")
@@ -91,7 +91,7 @@ def test_a_retry_does_not_wait_for_a_breaker_as_others_are_due_too(tmp_path: Pat
         assert time.monotonic() - begun_s < 2.8
         assert causes(outcomes) == {"breaker_open": 1}
         assert len(well.accepted_ids) == 1
-        # The lane of the destination has nobody else to hold up, and waits for its probe.
+        # The destination's own lane holds up no others, so it waits for the probe.
         seen = len(dead.requests)
         run(events(10), plan)
         assert len(dead.requests) == seen + 1
@@ -127,7 +127,7 @@ def test_a_429_closes_the_gate_for_all_that_follows(tmp_path: Path) -> None:
         to = sample(destination, batch_count_max=10)
         plan = replace(plan_for(to), schedule=RetrySchedule(), flow_folder=tmp_path)
         outcomes = run(events(500), plan)
-        # Only the requests that were under way together.
+        # Only requests that were under way at the same time.
         assert len(destination.requests) <= 2
         again = run(events(10, first=500), plan)
         assert len(destination.requests) <= 2
@@ -185,7 +185,7 @@ def test_dripping_bytes_end_at_the_deadline() -> None:
 
 @pytest.fixture
 def two_destinations() -> Iterator[tuple[Destination, Destination, list[float]]]:
-    """One that never answers, and one that is well and notes when its requests come."""
+    """Start a destination that never answers, and one that answers and records request times."""
     with (
         servers.scripted_destination(lambda _, __: Reply(delay_s=20)) as slow,
         servers.scripted_destination() as well,
@@ -224,7 +224,7 @@ def test_what_a_task_met_is_told_when_it_ends(tmp_path: Path) -> None:
     with servers.scripted_destination(always(401)) as destination:
         to = sample(destination, batch_count_max=1)
         outcomes = run(events(6), replace(plan_for(to), flow_folder=tmp_path))
-        # No event may come after these for hours.
+        # The next event may be hours away, so the state must be published now.
         (told,) = [open_flow_record(each.value) for each in outcomes if each.topic == STATE]
         assert told is not None
         assert told.flow.failures_in_row == len(destination.requests) == 6
@@ -254,7 +254,7 @@ def test_a_destination_may_refuse_a_message_for_good_or_all_of_them(tmp_path: Pa
     with servers.scripted_destination(script) as destination:
         to = sample(destination, batch_count_max=2)
         plan = replace(plan_for(to), flow_folder=tmp_path)
-        # Not halved, and not tried again in place.
+        # Batches are neither halved nor tried again in place.
         found = [run(events(2, first=2 * n), plan) for n in range(3)]
         assert len(destination.requests) == 2
     reasons = [[dict(o.headers)["reason"] for o in each if o.topic == DEAD] for each in found]

@@ -1,4 +1,4 @@
-"""`deliver` as real time uses it: a few records at a time, for as long as they come."""
+"""`deliver` in real time: it gets a few records at a time, until no more come."""
 
 import math
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def test_outcomes_leave_with_their_events_and_wait_for_no_others() -> None:
 def test_what_follows_its_log_has_a_box_for_each_batch_of_rows(
     *, follows_until_s: float, delivered: int
 ) -> None:
-    """A micro-batch has one box for all rows, and rows after its end are parked."""
+    """A micro-batch has one time box for all rows; rows after its end are parked."""
     clock = VirtualTime()
 
     def an_hour_apart() -> Iterator[FetchedRecords]:
@@ -94,7 +94,7 @@ def test_a_destination_that_is_well_is_looked_up_now_and_then(
         )
         outcomes = run(plan, 50)
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 50)]
-    # Before the first request, after it, and at the end, which records the other 49.
+    # Looks: before the first request, after it, and at the end, which records the other 49.
     assert looks == 3
     assert kept(tmp_path).flow.attempts == {"ok": 50}
     assert kept(tmp_path).flow.tasks == {}

@@ -20,7 +20,7 @@ def test_a_mended_destination_gets_events_at_once_although_its_breaker_is_open(
     with scripted_destination() as destination:
         to = sample(destination, batch_count_max=1)
         down = replace(to, url=NOWHERE)
-        # In real time: an open breaker stays so for half a minute.
+        # With the default schedule an open breaker stays open for half a minute.
         plan = replace(plan_for(to), flow_folder=tmp_path, time_box_s=1.0, schedule=RetrySchedule())
         outcomes = run(events(40), replace(plan, destinations={to.id: down}))
         told = [open_flow_record(each.value) for each in outcomes if each.topic == STATE]
@@ -33,5 +33,5 @@ def test_a_mended_destination_gets_events_at_once_although_its_breaker_is_open(
         resumed = replace(to, resumed_at_ms=1)
         after = run(events(40, first=80), replace(plan, destinations={to.id: resumed}))
         assert len(covered(after, ReceiptOutcome.DELIVERED)) == 40
-        # One request tried it before all others.
+        # A probe of one event came before all other requests.
         assert len(destination.requests[0].events) == 1

@@ -31,7 +31,7 @@ DESTINATIONS = 200
 
 
 def open_files(folder: Path) -> int:
-    """How many files of a folder this process has open."""
+    """Return how many files of a folder this process has open."""
     links = []
     for descriptor in Path("/proc/self/fd").iterdir():
         try:
@@ -42,10 +42,10 @@ def open_files(folder: Path) -> int:
 
 
 def open_connections(to: ScriptedDestination) -> int:
-    """How many connections to a destination nobody on our side has closed."""
+    """Return how many connections to a destination our side has not closed."""
     port = int(to.url.rpartition(":")[2].partition("/")[0])
     lines = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
-    # 01: established, 08: the other side alone has closed it.
+    # 01: established, 08: only the other side has closed it.
     return sum(int(line[2][-4:], 16) == port and line[3] in {"01", "08"} for line in lines)
 
 
@@ -78,7 +78,7 @@ def test_what_waited_too_long_is_closed_at_the_end_of_any_later_task() -> None:
 
 
 def test_who_has_most_connections_gives_way_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another tenant's crowd costs nobody a new handshake."""
+    """A tenant with many connections loses its own, not those of others."""
     monkeypatch.setattr(idle, "IDLE_MAX", 4)
     monkeypatch.setattr(idle, "KEEP_ALIVE_S", 600.0)
 

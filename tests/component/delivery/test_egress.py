@@ -92,7 +92,7 @@ def test_a_token_is_fetched_once_and_used_again() -> None:
     assert request.body == b"grant_type=client_credentials&scope=events%3Awrite"
 
 
-# what the service says of a token's life -> whether there is a token
+# The token's lifetime in the service's answer -> whether the token is usable.
 LIVES = {
     "1" * 400: False,
     "9" * 5_000: False,
@@ -166,7 +166,7 @@ def test_a_token_service_that_is_down_is_no_fault_of_the_destination() -> None:
             with scripted_destination(script) as service:
                 to = a_destination(destination.url, auth=an_oauth2(service.url))
                 attempts = send(to, times=3)
-                # It is not asked again at once.
+                # The token service is not asked again at once.
                 assert len(service.requests) == 1
             assert {failure([attempt]) for attempt in attempts} == {Failure.TOKEN_UNAVAILABLE}
         assert destination.requests == []

@@ -57,7 +57,7 @@ class TlsDestination:
             daemon_threads = True
 
             def handle_error(self, *_: object) -> None:
-                """A client that does not trust us leaves in the middle."""
+                """Ignore it: a client that does not trust the server ends the handshake."""
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.socket = context.wrap_socket(
@@ -92,7 +92,7 @@ def test_a_certificate_is_checked_against_the_name(tls_destination: TlsDestinati
     look_up = answering("127.0.0.1")
     right = a_destination(f"https://shop.example:{tls_destination.port}/")
     assert send(right, times=3, look_up=look_up) == [Response(200)] * 3
-    # A handshake costs more than a request: there was one.
+    # A handshake costs more than a request, so three requests share one.
     assert len(tls_destination.connections) == 1
     wrong = a_destination(f"https://other.example:{tls_destination.port}/")
     assert failure(send(wrong, look_up=look_up)) is Failure.TLS_FAILED
@@ -163,7 +163,7 @@ def test_the_connection_goes_to_the_address_that_was_judged() -> None:
     asked: list[str] = []
 
     def rebind(host: str) -> Sequence[Address]:
-        """Answer the first question, and give later ones an address that must not be used."""
+        """Answer the first question truly, and later ones with a forbidden address."""
         asked.append(host)
         return [ip_address("127.0.0.1" if len(asked) == 1 else "127.0.0.99")]
 

@@ -50,7 +50,7 @@ def test_news_does_not_wait_for_a_request_that_hangs(tmp_path: Path) -> None:
         worker.loop.run_until_complete(settle())
     ((was_over, record),) = told
     assert not was_over
-    assert record.flow.neighbours.mine.wants == 1, "others hear that it sends before it has ended"
+    assert record.flow.neighbours.mine.wants == 1, "others must hear of the request before it ends"
 
 
 def test_what_kafka_does_not_take_is_no_fault_of_the_destinations(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_round_lets_a_file_hear_of_others_and_tells_what_is_due(
     assert ours is not None
     alone = folded(None, ours, now_ms=now_ms())
     assert news.go({name: alone}, to) == []
-    # Another machine has found it dead.
+    # Another machine has found the destination dead.
     shut = Breaker(BreakerState.OPEN, open_count=1, until_ms=now_ms() + 30_000)
     dead = Flow(breaker=shut, changes=ChangeCounts(breaker=1))
     both = folded(alone, told_by("there", dead), now_ms=now_ms())
@@ -101,7 +101,7 @@ def test_a_round_lets_a_file_hear_of_others_and_tells_what_is_due(
     with store.hold(limits, now_ms=now_ms()) as held:
         assert held.record.state is FlowState.OPEN
         assert held.flow.neighbours.active.keys() == {"there"}
-        # It sends no more, and says so.
+        # The task sends nothing more, and reports that.
         held.leave("a task")
     file = tmp_path / "demo.sample.json"
     wants: list[int] = []
@@ -112,10 +112,10 @@ def test_a_round_lets_a_file_hear_of_others_and_tells_what_is_due(
         wants.extend(each.flow.neighbours.mine.wants for _, each in told)
         return wants[-1:] == [0]
 
-    wait_until(has_left, what="others hear that it has left")
+    wait_until(has_left, what="others hear that the task has left")
     later = folded(both, told_by("there", dead), now_ms=now_ms())
     news.go({name: later}, to)
-    # From then on it is left alone until somebody sends from here again.
+    # From then on the file is not written until this machine sends again.
     written_ns = file.stat().st_mtime_ns
     for _ in range(3):
         again = folded(later, told_by("there", dead), now_ms=now_ms())

@@ -37,7 +37,7 @@ def hold_on(folder: Path, told: Path) -> None:
 
 
 def holder(folder: Path) -> SpawnProcess:
-    """A worker that holds the file for as long as it lives."""
+    """Start a worker that holds the file until it ends."""
     told = folder / "told"
     worker = FRESH.Process(target=hold_on, args=(folder / "flows", told))
     worker.start()
@@ -49,7 +49,7 @@ def test_no_worker_overwrites_what_another_has_learned(tmp_path: Path) -> None:
     workers = [FRESH.Process(target=count_up, args=(tmp_path, 300)) for _ in range(3)]
     for worker in workers:
         worker.start()
-    # A reader without the lock never meets half a record: a page is written as a whole.
+    # A reader without the lock never sees half a record: a page is written as a whole.
     path = tmp_path / "orders.shop.json"
     while any(worker.is_alive() for worker in workers):
         raw = path.read_bytes() if path.exists() else b""
@@ -67,7 +67,7 @@ def test_a_worker_that_stands_still_holds_up_no_other_for_long(tmp_path: Path) -
     for _ in range(100):
         with store.hold(LIMITS, now_ms=NOW_MS) as held:
             held.park({"over_rate": 1})
-    # It waits once, not at each look, and keeps what it learned meanwhile.
+    # The store waits for the lock once, not at each look, and keeps counts from that time.
     assert time.monotonic() - begun_s < 5
     assert held.flow.parks == {"over_rate": 100}
     assert worker.is_alive()
@@ -89,7 +89,7 @@ def test_what_is_learned_is_there_for_the_next_process(tmp_path: Path) -> None:
     with store.hold(LIMITS, now_ms=NOW_MS + 5) as held:
         assert held.flow.parks == {"over_rate": 2}
         assert held.to_publish() is not None
-        # Said once.
+        # The change is published once.
         assert held.to_publish() is None
     with store.hold(LIMITS, now_ms=NOW_MS + 6) as held:
         assert held.to_publish() is None

@@ -1,4 +1,4 @@
-"""Records that somebody wrote past the gateway: one dead letter at the most, never a lane's end."""
+"""A record written without the gateway is at most one dead letter, and never ends a lane."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -133,7 +133,7 @@ def test_every_strange_record_has_its_outcome(body_format: str, wanted: dict[str
     ]
     with scripted_destination(always(400)) as destination:
         outcomes = run(records, plan_for(sample(destination, body_format=body_format, **wanted)))
-    # Once it is clear that everything is refused, the rest waits.
+    # Once it is clear that everything is refused, the remaining events wait.
     dead, waiting = (
         covered(outcomes, fate) for fate in (ReceiptOutcome.DEAD, ReceiptOutcome.WAITING)
     )

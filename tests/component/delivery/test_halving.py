@@ -1,4 +1,4 @@
-"""A refused batch is halved until the bad events stand alone, unless nothing is taken at all."""
+"""A refused batch is halved until the bad events are alone, unless everything is refused."""
 
 import json
 from collections import Counter
@@ -17,14 +17,14 @@ from tests.support.servers.scripted_destination import Reply, Request, always, s
 
 
 def causes(outcomes: Sequence[RecordOut]) -> Counter[str]:
-    """How many events wait, by cause."""
+    """Return how many events wait, by cause."""
     return Counter(opened(one).cause for one in outcomes if one.topic.startswith("hifi.retry."))
 
 
 def test_a_destination_that_refuses_everything_is_found_out_in_a_hundred_requests(
     tmp_path: Path,
 ) -> None:
-    """After a changed schema, halving 500 events cost 999 requests, and all events died."""
+    """After a schema change, halving 500 events once cost 999 requests, and all events died."""
     with scripted_destination(always(400)) as destination:
         to = sample(destination, batch_count_max=500)
         plan = replace(plan_for(to), schedule=RetrySchedule(), flow_folder=tmp_path)
@@ -35,7 +35,7 @@ def test_a_destination_that_refuses_everything_is_found_out_in_a_hundred_request
         dead = {json.loads(one.value)["id"] for one in outcomes if one.topic == DEAD}
         assert dead == set(alone)
         assert causes(outcomes) == {"rejecting": 5_000 - len(dead)}
-        # The next ones do not even try.
+        # Later events are not sent at all.
         seen = len(destination.requests)
         again = run(events(500, first=5_000), plan)
         assert len(destination.requests) == seen

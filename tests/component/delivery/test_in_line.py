@@ -1,6 +1,6 @@
-"""A destination that gets its stream in order: one request at a time, and nothing overtakes.
+"""With `order = "stream"` a destination gets one request at a time, and no event overtakes.
 
-As a lane does, each test goes on where the one before has ended, with what its mark says.
+Like a lane, each step continues where the one before has ended, according to its mark.
 """
 
 import json
@@ -41,7 +41,7 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
 
 
 def step(ground: Ground, mark: Mark, end: int = COUNT, **settings: Any) -> tuple[Mark, StrandEnd]:
-    """One job, and what the lane knows after it."""
+    """Run one job, and return what the lane knows after it."""
     wanted = {"order": "stream", "batch_count_max": 7, "timeout_s": 0.3, **settings}
     to = Destination("demo", "a", ground.to["a"].url, **wanted)
     ground.given["destinations"] = {to.id: to}
@@ -56,7 +56,7 @@ def step(ground: Ground, mark: Mark, end: int = COUNT, **settings: Any) -> tuple
 
 
 def first_came(ground: Ground) -> list[str]:
-    """The ids that were taken, each where it came first."""
+    """Return the accepted ids, in the order of their first arrival."""
     taken = [event["id"] for request in ground.to["a"].accepted for event in request.events]
     return list(dict.fromkeys(taken))
 
@@ -77,7 +77,7 @@ def drained(ground: Ground, *, within_s: float = 60.0) -> list[StrandEnd]:
 
 
 class Moody:
-    """Fails for a while, in all the ways there are; sees how many requests are with it at once."""
+    """Fails for a while, in all possible ways, and counts the requests that it has at once."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
@@ -99,7 +99,7 @@ class Moody:
     def _reply(self, request: Request) -> Reply:
         ids = [event["id"] for event in request.events]
         if "e77" in ids:
-            # It never takes this event, and does not name it.
+            # It always refuses this event, and does not name it.
             return Reply(422)
         named = json.dumps({"failed": [{"id": each, "status": 500} for each in ids[1:]]})
         bad = [
@@ -120,7 +120,7 @@ def test_a_moody_destination_has_each_event_in_its_order_and_none_beside_another
     moody = Moody(seed)
     ground.destination("a", moody)
     reports = drained(ground)
-    assert sum(report.block is not None for report in reports) > 2, "nothing ever held it up"
+    assert sum(report.block is not None for report in reports) > 2, "the lane was never held up"
     taken = first_came(ground)
     rest = [f"e{n}" for n in range(COUNT) if n != 77]
     assert [each for each in taken if each != "e77"] == rest

@@ -1,4 +1,4 @@
-"""Long reports share the memory of a worker: those of one tenant leave room for others'."""
+"""Long reports share a worker's memory; one tenant's leave room for those of others."""
 
 import asyncio
 import json
@@ -26,13 +26,13 @@ def test_a_tenant_has_a_quarter_and_who_waits_has_what_others_leave() -> None:
     }
     for place in places.values():
         room.enter(place)
-    # The second reply of a tenant waits, and then the room is full.
+    # The second reply of tenant a waits for a share, and tenant e for room.
     assert went == ["a1", "b1", "c1", "d1"]
     room.leave(places["b1"])
     assert went[4:] == ["e1"]
     room.leave(places["a1"])
     assert went[5:] == ["a2"]
-    # A place that no longer waits has nothing to give back.
+    # A place that leaves before its turn frees nothing.
     room.enter(places["b1"])
     room.leave(places["b1"])
     assert room.held_bytes == 16
@@ -44,7 +44,7 @@ def test_a_tenant_has_a_quarter_and_who_waits_has_what_others_leave() -> None:
 
 @asynccontextmanager
 async def server(body: bytes, *, ends: asyncio.Event | None = None) -> AsyncIterator[Destination]:
-    """Answers with a report; with `ends`, its last byte comes when that is set."""
+    """Serve a report; with `ends`, send its last byte once that is set."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"[1]")

@@ -20,14 +20,14 @@ from tests.support.servers.scripted_destination import Reply, Script, scripted_d
 
 COUNT = 600
 TYPES = ["application/json", PARTIAL_TYPE, PARTIAL_TYPE.upper()]
-# All of them failed, in more bytes than are read of any other reply.
+# A report of failures only, longer than the limit for all other replies.
 FAILED = {"failed": [{"id": f"e{at}", "status": 503, "why": "x" * 90} for at in range(COUNT)]}
 REPORT = json.dumps(FAILED).encode()
 
 
 def is_all_in_doubt(outcomes: list[RecordOut]) -> bool:
     histories = [opened(row) for row in outcomes if row.topic == retry_topic("30s")]
-    # The server may still be busy with the first try when the local one comes.
+    # The server may still be busy with the first try when the retry in place arrives.
     assert {each.cause for each in histories} <= {"response_unreadable", "read_timeout"}
     return len(histories) == COUNT and all(each.is_ambiguous for each in histories)
 
@@ -42,7 +42,7 @@ def test_a_report_of_any_sensible_length_is_read() -> None:
 
 
 def read_all(connection: socket.socket) -> None:
-    """Take in a request, however long."""
+    """Read a whole request, however long."""
     received = b""
     while b"\r\n\r\n" not in received:
         received += connection.recv(65_536)
@@ -132,7 +132,7 @@ def test_an_empty_report_of_our_type_is_none_and_an_empty_207_is_a_success() -> 
     "content_type", ["application/json", "application/problem+json", "text/plain"]
 )
 def test_a_report_that_is_packed_unasked_leaves_all_of_it_in_doubt(content_type: str) -> None:
-    """It passed for the answer of a destination without reports, so all counted as delivered."""
+    """Taken for the answer of a destination without reports, it would make all delivered."""
     headers = {"content-type": content_type, "content-encoding": "gzip"}
     reply = Reply(207, headers, gzip.compress(REPORT))
     with scripted_destination(always_with(reply)) as destination:
@@ -142,7 +142,7 @@ def test_a_report_that_is_packed_unasked_leaves_all_of_it_in_doubt(content_type:
 
 
 def test_a_2xx_that_comes_before_all_was_sent_is_no_success() -> None:
-    """A destination cannot take unseen events, but may refuse them before it has seen all."""
+    """A destination cannot accept events that it has not read, but may refuse them early."""
 
     def early(status: bytes) -> Callable[[socket.socket], None]:
         def behave(connection: socket.socket) -> None:
@@ -153,7 +153,7 @@ def test_a_2xx_that_comes_before_all_was_sent_is_no_success() -> None:
 
         return behave
 
-    # Far more than the kernel takes.
+    # Far more than the kernel buffers.
     big = [replace(one, value=b'"%b"' % (b"x" * 1_000_000)) for one in events(20)]
     for status, cause in ((b"200 OK", "response_unreadable"), (b"503 No", "status_503")):
         with raw_server(early(status)) as url:

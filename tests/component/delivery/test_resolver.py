@@ -1,4 +1,4 @@
-"""Look-ups of names: one tenant's dead name servers take nothing from the others."""
+"""DNS look-ups: one tenant's dead name servers delay no look-up of other tenants."""
 
 import asyncio
 import socket
@@ -25,7 +25,7 @@ IN_TIME_S = 20.0
 
 
 class Names:
-    """Name servers of which some are silent for as long as the test likes."""
+    """Name servers, some of which are silent until the test lets them answer."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -176,7 +176,7 @@ def test_an_old_answer_serves_while_there_is_no_new_one(monkeypatch: pytest.Monk
             await ask(resolver, "shop.example")
             is_up = False
             assert await ask(resolver, "shop.example") == HERE
-            # A forgotten name, whose address did not answer, is not used, though.
+            # But a forgotten answer is not used: its address did not answer.
             resolver.forget("shop.example")
             with pytest.raises((NoSuchHostError, ResolverDownError)):
                 await ask(resolver, "shop.example", within_s=0.05)
@@ -233,7 +233,7 @@ def test_an_address_that_does_not_answer_is_asked_for_again() -> None:
 
 
 def test_no_look_up_takes_a_thread_of_anybody_else() -> None:
-    """The loop's own threads are for files and other work of a process."""
+    """The loop's own threads are for files and other work of the process."""
 
     async def test(resolver: Resolver, known: Names) -> None:
         waiting = await silent(resolver, known, 64)

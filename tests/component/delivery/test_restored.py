@@ -1,4 +1,4 @@
-"""Deliveries of restored events say so, wherever the events wait."""
+"""Deliveries of restored events are labelled, wherever the events waited."""
 
 from dataclasses import replace
 

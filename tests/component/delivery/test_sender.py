@@ -192,7 +192,7 @@ def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_connection_given_up_while_it_waited_is_replaced() -> None:
-    """The server closed it before we used it again: nobody's failure, and no duplicate."""
+    """The server closed it while it was idle: that is no failure and makes no duplicate."""
     connections = []
 
     def serve_one(connection: socket.socket) -> None:
@@ -206,7 +206,7 @@ def test_a_connection_given_up_while_it_waited_is_replaced() -> None:
         first = await sender.post(to, b"[1]", {})
         (waiting,) = sender._builders[to.id]._endpoint._waiting
         until_s = time.monotonic() + 5
-        # The loop stands still meanwhile, as between two tasks: it does not see the goodbye.
+        # The loop is blocked meanwhile, as between two tasks, and does not see the close.
         while waiting.is_usable and time.monotonic() < until_s:
             time.sleep(0.001)  # noqa: ASYNC251
         second = await sender.post(to, b"[1]", {})
@@ -225,7 +225,7 @@ def test_a_request_lost_with_an_old_connection_is_sent_again_and_says_so() -> No
         heads.append(read_request(connection))
         connection.sendall(OK)
         if len(heads) == 1:
-            # The second request arrives, and is answered with a closed connection.
+            # The second request arrives, and the connection is closed instead of an answer.
             heads.append(read_request(connection))
 
     with raw_server(serve_once_then_drop) as url:

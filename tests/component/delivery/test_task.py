@@ -1,6 +1,6 @@
 """A worker processes its units with real requests, and the fakes of tests/contract for Kafka.
 
-ADR 0062: nothing counts before its outcome is stored, and nobody waits or fails for anybody else.
+ADR 0062: nothing counts before its outcome is stored, and no lane waits for or fails with another.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Ground:
         self.monkeypatch.setattr(task, "_kafka_of", lambda _: self)
 
     async def log(self) -> LogClient:
-        """Return the log as a worker asks for it."""
+        """Return the log from which the worker reads."""
         return self.kafka
 
     def destination(self, name: str, script: Script | None = None) -> None:
@@ -97,7 +97,7 @@ class Ground:
         return [mark for strand, mark in filter(None, opened) if is_of(strand, name) and mark]
 
     def stored(self, name: str) -> set[int]:
-        """The offsets whose outcomes Kafka has."""
+        """Return the offsets whose outcomes Kafka has."""
         return offsets(self.outlet.rows, name)
 
 
@@ -132,7 +132,7 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
 
 
 class DrippingLog(MemoryLog):
-    """Gives two events in each answer."""
+    """A log that returns two events in each answer."""
 
     def _answer(self, where: KafkaPartition, at: int) -> FetchAnswer:
         answer = super()._answer(where, at)
@@ -141,7 +141,7 @@ class DrippingLog(MemoryLog):
 
 
 def let_drip(ground: Ground) -> None:
-    """Six events, of which two are settled at a time."""
+    """Write six events, of which two are settled at a time."""
     ground.kafka = DrippingLog()
     ground.kafka.make(TOPIC, 1)
     ground.kafka.write(events(6))
@@ -159,7 +159,7 @@ def test_each_mark_comes_after_the_outcomes_of_all_below_it(ground: Ground) -> N
     marks = ground.marks("a")
     assert len(marks) > 2
     ats = [mark.at for mark in marks]
-    assert ats == sorted(set(ats)), "a mark goes back, or says nothing new"
+    assert ats == sorted(set(ats)), "each mark must be past the one before"
     assert [mark.until for mark in marks] == [8] * len(marks)
     for number, row in enumerate(ground.outlet.rows):
         if is_mark(row) and (opened := open_mark(row.key or b"", row.value)) and opened[1]:
@@ -210,7 +210,7 @@ def test_what_kafka_does_not_take_is_not_done_and_nobody_else_fails(
 
 @pytest.mark.parametrize("end", [4, None])
 def test_whoever_has_sent_all_shares_requests_with_nobody(ground: Ground, end: int | None) -> None:
-    """An event that comes alone costs few looks at the flow: one more is a third of its cost."""
+    """A single event must need few looks at the flow: each is a third of the event's cost."""
     looks: list[int] = []
     hold = FlowStore.hold
 
@@ -223,7 +223,7 @@ def test_whoever_has_sent_all_shares_requests_with_nobody(ground: Ground, end: i
     ground.kafka.write(events(4))
     ground.destination("a")
     assert ground.run(a=Span(2, end))["a"].at == 4
-    # Before the one request, after it, and if more could have come, at the end.
+    # Looks: before the one request, after it, and, if more could have come, at the end.
     assert len(looks) == (2 if end else 3)
     record = open_flow_record((folder / "demo.a.json").read_bytes())
     assert record is not None
@@ -231,7 +231,7 @@ def test_whoever_has_sent_all_shares_requests_with_nobody(ground: Ground, end: i
 
 
 def test_a_mistake_of_ours_with_one_destination_touches_no_other(ground: Ground) -> None:
-    """It is reported, and what it held is let go of, so that the others have room to read."""
+    """The mistake is reported, and its memory released, so that the others have room to read."""
 
     class Mistaken(Sending):
         async def settle(self, rows: Any, **options: Any) -> list[RecordOut]:
@@ -334,7 +334,7 @@ def test_a_lease_that_is_over_sends_nothing_and_stores_nothing(ground: Ground) -
     ground.given = {"ours_until_ms": now_ms() - 1}
     (end,) = ground.run(a=Span(0, 4)).values()
     assert (end.at, end.event_count) == (0, 0)
-    assert end.error == "", "nothing went wrong: the rest of it is somebody else's"
+    assert end.error == "", "a lease that has ended is no error"
     assert ground.to["a"].requests == []
     assert ground.outlet.rows == []
 
@@ -390,7 +390,7 @@ def test_what_follows_its_log_is_marked_as_it_goes_and_says_that_more_may_be_sen
 
 
 def test_records_that_others_wrote_are_settled_beside_those_of_the_gateway(ground: Ground) -> None:
-    """A record without an event of ours still belongs to a stream."""
+    """A record that is no event of ours still belongs to the stream."""
     ours, theirs = events(2)
     ground.kafka.write([ours, replace(theirs, value=b"no json", headers=())])
     ground.destination("a")

@@ -22,7 +22,7 @@ __all__ = ["ground"]
 def test_a_job_in_a_hurry_waits_a_moment_for_an_answer_and_parks_what_has_none(
     ground: Ground,
 ) -> None:
-    """ADR 0062: it has a slot that is not lent."""
+    """Such a job has a slot that is not lent (ADR 0062)."""
     is_over = threading.Event()
 
     def until_all_is_over(_: int, __: object) -> Reply:
@@ -43,7 +43,7 @@ def test_a_job_in_a_hurry_waits_a_moment_for_an_answer_and_parks_what_has_none(
 
 
 def test_a_crowd_that_hangs_does_not_fill_a_task(ground: Ground) -> None:
-    """Strands start side by side; one that waits for an answer starts nothing."""
+    """Strands start side by side; one that waits for an answer starts no more requests."""
     _few_places(ground, count=2, patience_s=0.1)
     _hang_until_z_is_marked(ground, "abcd")
     ends = ground.run(**dict.fromkeys("abcdz", Span(0, 2)))
@@ -54,8 +54,8 @@ def test_a_crowd_that_hangs_does_not_fill_a_task(ground: Ground) -> None:
 
 
 def test_a_crowd_that_hangs_leaves_half_of_the_places_to_other_tenants(ground: Ground) -> None:
-    """Otherwise its strands would take all places, round after round, before anybody else."""
-    # No strand of the crowd makes room for another.
+    """Otherwise the crowd's strands would take all places, round after round."""
+    # No strand of the crowd gives its place up to another.
     _few_places(ground, count=4, patience_s=2 * PATIENCE_S)
     _hang_until_z_is_marked(ground, "abcdefgh")
     ground.tenants |= dict.fromkeys("abcdefgh", "crowd") | {"z": "neighbour"}
@@ -65,7 +65,7 @@ def test_a_crowd_that_hangs_leaves_half_of_the_places_to_other_tenants(ground: G
 
 
 def _hang_until_z_is_marked(ground: Ground, crowd: str) -> None:
-    """Two events for each; those of the crowd are answered once `z` has its mark."""
+    """Write two events for each, and answer those of the crowd once `z` has its mark."""
     is_marked = threading.Event()
 
     def until_the_other_is_marked(_: int, __: object) -> Reply:

@@ -1,4 +1,4 @@
-"""Certificates that do not do: theirs by a name that is none, ours by the alert that says so."""
+"""Refused certificates: theirs, without the right name, and ours, reported by an alert."""
 
 import asyncio
 import select
@@ -32,7 +32,7 @@ def server_context(certificate: tuple[Path, Path]) -> ssl.SSLContext:
 
 
 def refuse(connection: socket.socket, context: ssl.SSLContext) -> None:
-    """Take part in a handshake, say why it fails, and take all that comes after it.
+    """Run a handshake, send an alert when it fails, and read all that comes after it.
 
     A server that closes at once with something unread resets the connection; its alert may be lost.
     """
@@ -81,7 +81,7 @@ def test_who_does_not_take_our_certificate_is_told_apart(
     )
     assert attempt == NoResponse(
         Failure.CLIENT_CERTIFICATE_REFUSED,
-        "the destination does not take our client certificate: unknown ca",
+        "the destination refuses our client certificate: unknown ca",
     )
 
 
@@ -93,7 +93,7 @@ def test_a_client_certificate_that_is_missing_is_asked_for_in_words(authority: A
         "the destination asks for a client certificate: set client_certificate",
     )
     verdict = classify(attempt)
-    # The handshake failed, so that nobody has read the request.
+    # The handshake failed, so nobody has read the request.
     assert not verdict.is_ambiguous
     assert verdict.is_config_fault
 
@@ -122,7 +122,7 @@ class WatchedSender(Connection):
 
 @pytest.mark.parametrize("sees", ["a goodbye", "nothing yet"])
 def test_a_connection_lost_before_the_request_has_sent_nothing(sees: str) -> None:
-    """So does a server that refuses our certificate and closes with our handshake unread."""
+    """A server may refuse our certificate by closing with our handshake unread."""
 
     is_connected = threading.Event()
 
@@ -137,7 +137,7 @@ def test_a_connection_lost_before_the_request_has_sent_nothing(sees: str) -> Non
         is_connected.set()
         poller = select.poll()
         poller.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
-        # The loop stands still meanwhile: only the kernel knows.
+        # The loop is blocked meanwhile, so only the kernel knows of the close.
         assert poller.poll(10_000)
         if sees == "a goodbye":
             await connection.is_lost.wait()

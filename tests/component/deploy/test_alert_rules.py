@@ -1,4 +1,4 @@
-"""Alert rules and dashboards as text: true to the catalogue, the runbooks and PromQL."""
+"""Alert rules and dashboards as text: they match the metrics, the runbooks and PromQL."""
 
 import importlib
 import json

@@ -29,7 +29,7 @@ def test_stacked_lag_is_the_mean_of_the_slowest_destination(tmp_path: Path) -> N
     values = {
         ("a/one", "queue"): "1",
         ("a/one", "delivery"): "5",
-        # The slowest destination does not lead at every stage.
+        # The slowest destination is not the slowest at every stage.
         ("a/two", "queue"): "8",
         ("a/two", "delivery"): "2",
     }

@@ -1,4 +1,4 @@
-"""Other programs read an archive: DuckDB runs the example of the page."""
+"""Other programs read an archive: DuckDB runs the example in the docs."""
 
 import re
 from pathlib import Path

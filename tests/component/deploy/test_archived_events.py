@@ -45,7 +45,7 @@ def test_a_time_is_an_offset_of_it_or_where_the_log_begins(tmp_path: Path) -> No
     there = found(tmp_path, one=30, two=5)
     assert there.at(ONE, AT_MS) == 12
     assert there.at(ONE, AT_MS + 13) == 20
-    assert there.at(ONE, AT_MS + 21) == 30, "the log has those from there on"
+    assert there.at(ONE, AT_MS + 21) == 30, "the log has the events from offset 30 on"
     assert there.at(ONE, AT_MS + 99) == 30
     assert there.at(TWO, AT_MS) == 5
 

@@ -1,4 +1,4 @@
-"""A machine's own programs, against a metadata service and a store of secrets on loopback."""
+"""The programs of an AWS machine, against a metadata service and a secret store on loopback."""
 
 import json
 import subprocess
@@ -56,7 +56,7 @@ def program(aws: FakeAws, *arguments: str, **more: Any) -> subprocess.Popen[str]
 
 
 def test_a_signature_is_as_aws_has_published_it() -> None:
-    # AWS' own test suite, `post-x-www-form-urlencoded`, with its key and its moment.
+    # `post-x-www-form-urlencoded` of AWS' own test suite, with its key and its time.
     key = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
     headers = signed_headers(
         {"AccessKeyId": "AKIDEXAMPLE", "SecretAccessKey": key},
@@ -82,7 +82,7 @@ def test_a_boot_writes_what_services_are_told_and_only_root_may_read_it(
     ended.communicate()
     path = tmp_path / "run" / "gateway.env"
     assert path.stat().st_mode & 0o777 == 0o600
-    # A shell's rules for double quotes are those of systemd.
+    # A shell reads double quotes as systemd does.
     shown = subprocess.run(
         ["/bin/sh", "-c", f"set -a; . {path}; env -0"],
         capture_output=True,
@@ -102,7 +102,7 @@ def test_a_boot_writes_what_services_are_told_and_only_root_may_read_it(
 
 
 def test_a_boot_needs_nothing_but_metadata_and_aws(tmp_path: Path) -> None:
-    # In a network in which there is one address: a boot that fetched more would fail.
+    # The network has a single address, so a boot that fetched anything else would fail.
     host = ADDRESS.removeprefix("http://")
     with own_network(host), fake_aws(host, 80) as aws:
         aws.config = machine_config(aws, gateway=GATEWAY)
@@ -130,7 +130,7 @@ def test_a_machine_without_user_data_says_so(aws: FakeAws, tmp_path: Path) -> No
 
 
 def test_a_variable_has_one_line() -> None:
-    with pytest.raises(SetupError, match="NAME has more than one line"):
+    with pytest.raises(SetupError, match="NAME has a line break"):
         environment_file({"NAME": "a\nb"})
 
 
@@ -170,8 +170,8 @@ def test_a_service_that_does_not_live_is_started_again(aws: FakeAws, tmp_path: P
     aws.config["services"]["gateway"] |= {"ready": [f"{here}/readyz"]}
     aws.config["services"]["delivery"] = {"ready": [f"{here}/readyz"], "live": [f"{here}/livez"]}
     staying = program(aws, "stay", "--every", "0.02", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    # Nobody answers /livez of the gateway.
-    wait_until(asked.exists, what="somebody is started again", timeout_s=30)
+    # Nothing answers /livez of the gateway.
+    wait_until(asked.exists, what="a service is started again", timeout_s=30)
     aws.notice()
     staying.communicate(timeout=30)
     done = asked.read_text().splitlines()
@@ -193,13 +193,13 @@ def test_load_leaves_out_who_waits_for_a_destination() -> None:
                 f'hifi_observe_lag_seconds{{destination="s/{name}",{p95}}} {backlog / 1_000}',
             )
         ),
-        # Two thirds of the backlog wait for their next try.
+        # Two thirds of the backlog wait for their next attempt.
         'hifi_observe_waiting_events{destination="s/well",cause="failed attempt"} 1200',
         'hifi_observe_waiting_events{destination="s/well",cause="parked"} 240',
     ]
     known = delivery_load(MetricsPage("\n".join(rows)), rating=1_000)
     assert known is not None
-    # 1,000 events/s, and 360 within 180 s.
+    # 1,000 events/s, and a backlog of 360 to drain within 180 s.
     assert known[0] == pytest.approx(1.002)
     assert known[1] == 1.8
     rows[0] = "hifi_observe_lease_up 0"
@@ -238,7 +238,7 @@ hifi_observe_backlog_events{destination="s/d"} 0
     wait_until(lambda: len(aws.called("PutMetricData")) > 2, what="figures", timeout_s=30)
     publishing.terminate()
     publishing.communicate(timeout=10)
-    # Its disk wait comes first, for its own group, where the kernel measures it.
+    # The group's disk wait comes first, if the kernel measures it.
     calls = aws.called("PutMetricData")
     waits = [call for call in calls if call["MetricData.member.1.MetricName"] == "DiskWaitPercent"]
     assert len(waits) == Path("/proc/pressure/io").exists()
@@ -268,7 +268,7 @@ def test_units_start_where_there_is_a_file_for_them_and_have_time_to_end() -> No
     for name in ("gateway", "delivery", "retrier", "pipelines", "observe"):
         text = found[f"hifi-{name}.service"]
         assert f"ConditionPathExists=/run/hifi/{name}.env" in text
-        # Notice, last answers, work in progress (docs/fleet.md).
+        # The times for the notice, the last answers and work in progress (docs/fleet.md).
         assert int(text.split("TimeoutStopSec=")[1].split()[0]) > 15 + 5 + 45
         assert "User=hifi" in text
     assert all("[Install]" in text for text in found.values())
@@ -286,7 +286,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
 
 
 def _page_server(pages: dict[str, str]) -> str:
-    """Serves texts for as long as the tests run."""
+    """Serve texts until the tests end, and return the server's address."""
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -295,7 +295,7 @@ def _page_server(pages: dict[str, str]) -> str:
             self.wfile.write(pages[self.path].encode())
 
         def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The wheel's Java starts from class archives as others do, though it comes without its own."""
+"""The wheel's Java uses class archives like other Javas, though it ships without one."""
 
 import subprocess
 from importlib.util import find_spec
@@ -25,13 +25,13 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
 
 
 def archive_of(java: Java, folder: Path) -> ClassArchive:
-    """As of a program without jars."""
+    """Return the class archive of a program without jars."""
     cache = folder / "cache"
     return ClassArchive("some", cache=cache, java=java, jars=[], draft=folder / "draft.jsa")
 
 
 def said(java: Java, *options: str) -> str:
-    """Return the output of a JVM that runs only from its given archive, or makes one."""
+    """Return the output of a JVM that must run from the given archive, or makes one."""
     ran = subprocess.run(
         [java.path, *options, "-version"], capture_output=True, check=True, text=True, timeout=60
     )
@@ -49,7 +49,7 @@ def test_a_java_without_an_archive_of_its_own_is_made_one_once(wheel: Java, tmp_
     archive.publish()
     using = archive_of(wheel, tmp_path).options(may_make=True)
     assert "some-" in using[0]
-    # Else a JVM does without an archive that does not fit.
+    # Without `-Xshare:on` a JVM ignores an archive that does not fit.
     assert "sharing" in said(wheel, "-Xshare:on", *using)
     assert base.stat().st_mtime_ns == made_ns
 

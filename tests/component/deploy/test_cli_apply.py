@@ -1,4 +1,4 @@
-"""`hifi apply`, `delete` and `export` against a gateway: files say what there is to be."""
+"""`hifi apply`, `delete` and `export` against a gateway: files describe the wanted objects."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from shared.runtime.setup_error import NoAnswerError, OperatorError, UsageError
 from tests.support.gateway.fake_publisher import FakePublisher
 from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
-# In an order in which nothing could be made.
+# Objects in an order in which none could be created.
 SHOP = """\
 kind: pipeline
 name: sales
@@ -68,7 +68,7 @@ def config() -> FixedConfig:
 @pytest.fixture
 def gateway(config: FixedConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningGateway]:
     monkeypatch.setenv("SHOP_TOKEN", "hunter2")
-    # Nobody judges pipelines here.
+    # Nothing judges pipelines here, so do not wait for that.
     monkeypatch.setattr(apply, "JUDGED_WAIT_S", 0.0)
     settings = Settings.model_validate({"auth": "off", "HIFI_SECRET_KEYS": new_key()})
     with running_gateway(FakePublisher([]), config, settings) as running:
@@ -91,7 +91,7 @@ def hifi(gateway: RunningGateway, *arguments: str, stdin: str = "") -> Result:
 
 
 def fates(gateway: RunningGateway, *arguments: str, code: int = 0, stdin: str = "") -> Any:
-    """What became of each, by its name, in order."""
+    """Return the outcome of each object, by name, in order."""
     done = hifi(gateway, "apply", "-o", "json", *arguments, stdin=stdin)
     assert done.exit_code == code, done.output
     return {each["name"]: each for each in json.loads(done.stdout)}
@@ -154,7 +154,7 @@ def test_another_secret_is_sealed_and_a_rehearsal_says_nothing_of_what_it_is(
     hifi(gateway, "apply", "-f", str(shop))
     kept = config.configuration.destinations["orders/shop"]
     monkeypatch.setenv("SHOP_TOKEN", "hunter3")
-    # Callers who guess one secret after another learn nothing.
+    # Callers who try one secret after another cannot learn which is right.
     assert outcomes(gateway, "-f", str(shop), "--dry-run")["destination/orders/shop"] == "unchanged"
     assert config.configuration.destinations["orders/shop"] == kept
     told = fates(gateway, "-f", str(shop))["destination/orders/shop"]
@@ -178,7 +178,7 @@ def test_one_that_is_refused_is_told_with_its_line_and_the_others_go_on(
         assert refused["why"].startswith(f"{shop}:15: parallel_max: ")
         assert {fate["outcome"] for fate in told.values()} == {others}
     assert "prices" in config.configuration.tables
-    # A rehearsal cannot check references to new objects of this file, but refuses unknown ones.
+    # A dry run cannot check references to new objects of its file, but refuses unknown names.
     shop.write_text(SHOP.replace("stream: orders\nname: shop", "stream: nowhere\nname: shop"))
     for more in (["--dry-run"], []):
         done = hifi(gateway, "apply", "-f", str(shop), *more)
@@ -209,7 +209,7 @@ def test_a_pipeline_that_cannot_run_is_told_as_refused(gateway: RunningGateway, 
     done = hifi(gateway, "apply", "-f", str(shop))
     assert done.exit_code == 5
     assert "pipeline/sales  refused" in done.stdout
-    assert f"cannot be run: {shop}:9: to.0.table: there is no column" in done.stderr
+    assert f"cannot run: {shop}:9: to.0.table: there is no column" in done.stderr
 
 
 def test_files_of_a_folder_and_lists_and_json_are_read_too(
@@ -285,7 +285,7 @@ def test_what_files_name_is_removed_the_last_first(
     assert again.exit_code == 0
     # A second deletion of a table removes its remains in Kafka.
     assert again.stdout.count("absent") == 3
-    # A stream that somebody still sends from is refused; the others went.
+    # A stream that still has a destination is not deleted; the other objects are.
     hifi(gateway, "apply", "-f", str(shop))
     hifi(gateway, "destinations", "put", "orders", "crm", "https://1.1.1.1/")
     left = hifi(gateway, "delete", "-f", str(shop), "--yes")
@@ -300,24 +300,24 @@ def test_nothing_more_is_tried_once_nothing_can_be_stored(
     done = hifi(gateway, "apply", "-f", str(shop))
     assert done.exit_code == 1
     assert done.stdout.split() == ["stream/orders", "refused"]
-    assert "3 more were not tried." in done.stderr
+    assert "3 others were not tried." in done.stderr
     with pytest.raises(NoAnswerError):
         hifi(gateway, "apply", "-f", str(shop), "--gateway", "http://127.0.0.1:1")
 
 
 WRONG = {
-    "": "does not hold an object",
-    "name: x": ":1: kind: it is missing; there are tenant, stream, table, destination, pipeline,",
+    "": "is not an object",
+    "name: x": ":1: kind: it is missing; kinds are tenant, stream, table, destination, pipeline,",
     "kind: queue\nname: x": ":1: kind: there is no kind 'queue'; there are",
     "kind: [stream]\nname: x": ":1: kind: there is no kind ['stream']; there are",
-    "kind: key\nname: x": ":1: kind: a key's text is shown once",
+    "kind: key\nname: x": ":1: kind: keys cannot be applied",
     "kind: stream": ":1: name: it is missing",
-    "kind: stream\nname: 7": ":2: name: it is missing, or no text.",
+    "kind: stream\nname: 7": ":2: name: it is missing, or not a text.",
     "kind: destination\nname: x\nurl: https://a.example": ":1: stream: it is missing",
     "kind: stream\nname: x\n---\nkind: stream\nname: x": ":5: stream/x is at",
-    "kind: stream\nname: x\n--- 5": "does not hold an object",
+    "kind: stream\nname: x\n--- 5": "is not an object",
     "kind: stream\nname: [x": "this is neither YAML nor JSON",
-    "kind: stream\nname: x\nname: y": ":3: 'name' is here twice.",
+    "kind: stream\nname: x\nname: y": ":3: 'name' is set twice.",
 }
 
 
@@ -336,9 +336,9 @@ def test_a_file_that_is_wrong_changes_nothing_at_all(
 
 
 def test_what_is_no_file_is_told(gateway: RunningGateway, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="Say which file: -f FILE"):
+    with pytest.raises(UsageError, match="Name a file: -f FILE"):
         hifi(gateway, "apply")
-    with pytest.raises(UsageError, match=r"holds no file named \*\.yaml"):
+    with pytest.raises(UsageError, match=r"contains no file named \*\.yaml"):
         hifi(gateway, "delete", "-f", str(tmp_path))
     with pytest.raises(UsageError, match="cannot be read"):
         hifi(gateway, "apply", "-f", str(tmp_path / "nothing.yaml"))

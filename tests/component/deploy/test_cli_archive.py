@@ -1,4 +1,4 @@
-"""`hifi archive verify` names what is missing or changed, and `hifi restore` counts first."""
+"""`hifi archive verify` names missing and changed events, and `hifi restore` counts first."""
 
 import shutil
 from collections.abc import Callable
@@ -25,14 +25,14 @@ from tests.support.observe.published import proof_of
 from tests.support.pipelines.archive_made import ARCHIVE, AT_MS, RANGES, kept, row, sink_of
 
 _PAGE = Path(__file__).parents[3] / "docs" / "archive.md"
-# Four objects, of two minutes.
+# The offsets in each of two Kafka partitions.
 OFFSETS = (10, 11)
 _IDS = {f"{partition}-{offset}" for partition in range(2) for offset in OFFSETS}
 
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ArchivedObject]:
-    """A store with two objects, and the signed statements about what is in them."""
+    """Fill a store with objects, and sign statements about their events."""
     folder = tmp_path / "kept"
     (tmp_path / "stores.toml").write_text(f'[here]\nurl = "file://{folder}"\n')
     (tmp_path / "store-folders").write_text(str(folder))
@@ -101,7 +101,7 @@ def test_what_is_as_it_was_is_complete(tmp_path: Path, archive: list[ArchivedObj
     ended = hifi(tmp_path, "archive", "verify")
     assert ended.exit_code == 0, ended.output
     assert ended.stdout.startswith("complete\n")
-    # The page shows this output.
+    # The docs show this output.
     shown = "complete\nSince 2026-11-24T06:00Z: 3 objects, 1 signed minute, 3 events.\n"
     assert f"$ hifi archive verify --stream orders\n{shown}" in _PAGE.read_text()
     since = minute_text(AT_MS - max(OFFSETS))
@@ -123,7 +123,7 @@ def test_what_was_signed_since_the_pipeline_was_made_must_be_there(
     monkeypatch.setattr(verify_module, "pipeline_made_ms", lambda *_: None)
     ended = hifi(tmp_path, "archive", "verify")
     assert ended.exit_code == 0
-    assert "(any more) when the archive's pipeline was made" in " ".join(ended.output.split())
+    assert "no record of when the archive's pipeline was created" in " ".join(ended.output.split())
     monkeypatch.setattr(verify_module, "pipeline_made_ms", lambda *_: earlier_ms - 1_000)
     ended = hifi(tmp_path, "archive", "verify")
     assert ended.exit_code == 3
@@ -148,12 +148,12 @@ def test_a_pipeline_was_made_when_it_was_made_first() -> None:
 def _miscount(folder: Path, said: ArchivedObject) -> list[str]:
     manifest = folder / said.manifest_path
     manifest.write_bytes(structs.replace(said, count=said.count + 1).to_json())
-    return [f"changed: {said.manifest_path}", "(it says 3 events, and not 2)"]
+    return [f"changed: {said.manifest_path}", "(it says 3 events instead of 2)"]
 
 
 def _remove_manifest(folder: Path, said: ArchivedObject) -> list[str]:
     (folder / said.manifest_path).unlink()
-    return [f"missing: {said.manifest_path}", "(its object is there)"]
+    return [f"missing: {said.manifest_path}", "(its object exists)"]
 
 
 @pytest.mark.parametrize("harm", [_miscount, _remove_manifest])
@@ -165,7 +165,7 @@ def test_harm_to_what_stands_beside_an_object_is_named_and_stops_a_restore(
     assert ended.exit_code == 3, ended.output
     for each in expected:
         assert each in " ".join(ended.stdout.split())
-    # A restore of a part of an object reads the object to count.
+    # To count a part of an object, a restore reads the object.
     since = minute_text(AT_MS) if harm is _remove_manifest else rfc3339(AT_MS + OFFSETS[1])
     refused = str(hifi(tmp_path, "restore", "--dry-run", "--from", since).exception)
     assert refused.startswith(archive[1].manifest_path)
@@ -188,7 +188,7 @@ def test_a_restore_says_what_is_missing_in_between_and_before(
     assert ended.exit_code == 3, told
     span = f"from {minute_text(AT_MS + 10)} to {minute_text(AT_MS + 50)}"
     assert f"5 events of orders in 3 objects, {span};" in told
-    assert "No object is about offsets 40-50 of Kafka partition 0." in told
+    assert "No object covers offsets 40-50 of Kafka partition 0." in told
     begins = "10 of Kafka partition 0, 10 of Kafka partition 1"
     assert f"no event before offset {begins}." in told
 
@@ -280,7 +280,7 @@ def test_each_life_of_a_stream_is_named_and_restored_by_itself(
     assert sum(each.count for each in newest) == 2
     told = " ".join(hifi(tmp_path, "restore", "--dry-run").output.split())
     assert "2 events of orders in 1 object, " in told
-    assert "belong to the life new, the newest; --life names another: unnamed." in told
+    assert "belong to the newest life, new; --life selects another: unnamed." in told
     told = hifi(tmp_path, "restore", "--dry-run", "--life", "unnamed").output
     assert "4 events of orders in 2 objects, " in told
     wrong = hifi(tmp_path, "restore", "--dry-run", "--life", "none-such")

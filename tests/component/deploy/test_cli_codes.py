@@ -1,4 +1,4 @@
-"""How each command that asks a gateway ends: what a script can rely on (docs/commands.md)."""
+"""Exit codes of commands that ask a gateway: what scripts can rely on (docs/commands.md)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -79,7 +79,7 @@ CALLED = {
     "tenants update": "nobody --events-per-s 9",
     "test": "nobody",
 }
-# These read documents, or ask nobody; what they do is tried elsewhere.
+# These read documents, or ask no gateway; other tests run them.
 OTHERS = {
     *("apply", "delete", "status", "keys new-operator-key"),
     *(f"pipelines {word}" for word in ("check", "try", "create", "put", "replace")),
@@ -95,7 +95,7 @@ def gateway() -> Iterator[RunningGateway]:
 
 
 def ended(said: str, gateway: str, *, key: str = ROOT) -> tuple[int, str]:
-    """A command's exit code, and all that it has said; `hifi` says an error's sentence last."""
+    """Return a command's exit code and its output, with the sentence of an error at the end."""
     environ = {"HIFI_GATEWAY": gateway, "HIFI_API_KEY": key, "HIFI_CONSOLE": NOBODY}
     result = CliRunner().invoke(app, said.split(), env=environ)
     error: Any = result.exception
@@ -126,7 +126,7 @@ def test_a_script_can_tell_how_it_ended(gateway: RunningGateway, command: str) -
     assert f"No gateway answers at {NOBODY} (" in text
     code, text = ended(said, "localhost:8080")
     assert code == 2, text
-    assert "'localhost:8080' is no address: write it as http://" in text
+    assert "'localhost:8080' is not an address: write it as http://" in text
     code, text = ended(said, gateway.url, key="hifisk_wrong")
     assert code == 1, text
     assert "401" in text

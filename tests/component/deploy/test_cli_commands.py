@@ -1,4 +1,4 @@
-"""`hifi` itself: what it lists is what there is, and little is loaded for it."""
+"""`hifi` itself: it lists exactly the existing commands, and loads little for that."""
 
 import inspect
 import json
@@ -55,7 +55,7 @@ def test_the_list_loads_none_of_them() -> None:
         "try: main()\n"
         "finally: print(*sorted(set(sys.modules) & set(sys.argv[2:])), file=sys.stderr)"
     )
-    # These take most of the time if they are loaded.
+    # These would take most of the start time if they were loaded.
     heavy = ["aiokafka", "httpx", "pyspark", "pydantic", "structlog", "deploy.cli.options"]
     ended = subprocess.run(
         [sys.executable, "-c", says, "--version", *heavy],
@@ -105,7 +105,7 @@ def test_a_profile_is_used_until_another_place_is_named(
     assert "shop is in use" in made.stderr
     assert at_home.stat().st_mode & 0o777 == 0o600
     assert hifi("streams", "list").stdout == "orders\n"
-    # A profile's key is for its own gateway: an explicitly named gateway never sees it.
+    # A profile's key is for its own gateway: it is never sent to an explicitly named gateway.
     with pytest.raises(OperatorError, match="401"):
         hifi("streams", "list", "--gateway", gateway.url)
     with pytest.raises(OperatorError, match="401"):
@@ -122,14 +122,14 @@ def test_a_profile_is_used_until_another_place_is_named(
     assert [line.split()[:2] for line in listed[1:]] == [["*", "away"], ["shop", gateway.url]]
     assert ROOT not in "".join(listed) + hifi("profiles", "show", "shop").stdout
     hifi("profiles", "delete", "away")
-    # No profile is in use now, so commands go to the place of `hifi up` again.
+    # No profile is in use now, so commands go to the gateway of `hifi up` again.
     assert json.loads(at_home.read_text())["use"] == ""
 
 
 def test_what_is_wrong_with_profiles_is_said(at_home: Path) -> None:
     with pytest.raises(UsageError, match="--gateway, --console"):
         hifi("profiles", "put", "empty")
-    with pytest.raises(NotFoundError, match=r"no profile shop; the profiles there are: none"):
+    with pytest.raises(NotFoundError, match=r"no profile shop; the profiles are: none"):
         hifi("--profile", "shop", "streams", "list")
     at_home.parent.mkdir()
     for broken in ("{", '{"use":"x"}', '{"use":"","profiles":{"a":{"gatevay":"x"}}}'):

@@ -1,4 +1,4 @@
-"""`hifi keys`, `hifi streams` and `hifi tenants` against a gateway that asks for keys."""
+"""`hifi keys`, `hifi streams` and `hifi tenants` against a gateway that requires keys."""
 
 import json
 import re
@@ -61,7 +61,7 @@ def said(gateway: RunningGateway, *arguments: str) -> Any:
 def test_a_key_is_made_used_rotated_and_revoked(gateway: RunningGateway) -> None:
     code, out, err = hifi(gateway, "keys", "create", "shop", "--stream", "orders")
     assert code == 0
-    # The text alone, so that a shell can keep it.
+    # Only the key's text is printed, so that a shell can store it.
     assert out.startswith("hifisk_shop_")
     assert out.count("\n") == 1
     assert "this once" in err
@@ -87,12 +87,12 @@ def test_a_link_is_one_line_for_a_shell_and_signed_by_the_key(gateway: RunningGa
     assert out.startswith("https://hifi.example/embed/hifilk_")
     assert out.endswith("/\n")
     assert out.count("\n") == 1
-    assert "Everybody with this link sees default until" in err
+    assert "Anyone with this link sees default until" in err
     _, told, _ = hifi(gateway, "keys", "link", *asked, *at, "--json", key=maker)
     made = json.loads(told)
     assert (made["streams"], made["origins"]) == (["orders"], ["https://portal.example"])
     assert made["url"] == "https://hifi.example" + made["path"]
-    # A link's own words: whoever opens it is no administrator.
+    # A link used as a key has no administrator's rights.
     with pytest.raises(UsageError, match="needs the scope 'admin'"):
         hifi(gateway, "keys", "list", key=made["link"])
     with pytest.raises(UsageError, match="rotate it first"):
@@ -107,8 +107,8 @@ def test_a_list_shows_what_keys_allow_and_no_secret(gateway: RunningGateway) -> 
     _, out, _ = hifi(gateway, "keys", "list")
     assert "https://shop.example" in out
     assert made["key"] not in out
-    # The listing key shows its last use, the unused one only when it ends.
-    assert len(re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d", out)) == 2, "when it ends, and was used"
+    # The key that lists has a last use; the unused one only has its end.
+    assert len(re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d", out)) == 2, "one end and one last use"
     assert "not within a year" in out
     shown = said(gateway, "keys", "show", "page")
     assert shown["origins"] == ["https://shop.example"]
@@ -120,7 +120,7 @@ def test_a_stream_is_given_shards(gateway: RunningGateway) -> None:
     made = said(gateway, "streams", "put", "bills", "--shards", "x,y", *POINTER)
     assert made["partitioning"] == {"pointer": "/t", "shards": ["x", "y"]}
     assert made["partition_count"] == 2
-    with pytest.raises(UsageError, match="Say both --shards and --shard-pointer"):
+    with pytest.raises(UsageError, match="Give both --shards"):
         hifi(gateway, "streams", "put", "bills", "--shards", "x,y")
     with pytest.raises(UsageError, match=r"partitioning\.shards\.1"):
         hifi(gateway, "streams", "put", "bills", "--shards", "x,", *POINTER)
@@ -178,7 +178,7 @@ def test_changes_are_listed_the_newest_first(gateway: RunningGateway) -> None:
     assert found["changes"][0]["before"] != found["changes"][0]["after"]
     _, out, err = hifi(gateway, "changes", "list", "--limit", "2")
     assert (len(out.splitlines()), "--limit 20 shows them" in err) == (3, True)
-    # It reads as many pages as the limit needs.
+    # The command reads as many pages as the limit needs.
     assert said(gateway, "changes", "list", "--json", "--limit", "3")["is_all"]
 
 
@@ -226,7 +226,7 @@ def test_a_receipt_is_shown_to_people_and_to_programs() -> None:
     assert "the restore spring put 2 events of these into orders again, between" in out
     (line,) = [line for line in out.splitlines() if "no healthy upstream" in line]
     assert all(word in line for word in ("12 ms", "status_503", "msg_1", "3 events: e-1, e-2, ..."))
-    # A gateway that was taken over sends no escape sequences to a terminal.
+    # A compromised gateway must not get escape sequences to a terminal.
     assert "\x1b" not in out
     assert "\\x1b[2J" in out
 

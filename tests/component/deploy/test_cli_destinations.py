@@ -125,7 +125,7 @@ def test_beside_its_settings_stands_what_the_console_shows_of_it(
         "no upstream \\x1b[2J",
     ]
     console.show(shown)
-    assert "has not heard of it" in hifi(gateway, *show, console=console.url)[1]
+    assert "does not know it yet" in hifi(gateway, *show, console=console.url)[1]
     assert "No console answers at http://127.0.0.1:9" in hifi(gateway, *show)[1]
 
 
@@ -155,7 +155,7 @@ def test_nothing_is_removed_before_somebody_has_seen_what_waits_and_said_yes(
     code, said = asked("n\n")
     assert code == 1
     assert "2,000 queued events will not be sent. 3 that wait for a retry become dead" in said
-    assert "4 dead letters can be read on" in said
+    assert "4 dead letters stay readable" in said
     assert "Remove orders/shop?" in said
     assert at(gateway, "show")["url"] == URL
     code, said = asked("y\n")
@@ -163,7 +163,7 @@ def test_nothing_is_removed_before_somebody_has_seen_what_waits_and_said_yes(
     assert "shop is removed" in said
     with pytest.raises(UsageError, match="unknown_destination"):
         hifi(gateway, *remove)
-    # The stream's own removal counts what all of its destinations had.
+    # Removing the stream counts the events of all its destinations.
     stream = ("streams", "delete", "orders", *where)
     result = CliRunner().invoke(app, list(stream), env={"HIFI_GATEWAY": gateway.url}, input="y\n")
     assert "2,099 queued" in result.stderr
@@ -178,7 +178,7 @@ def test_a_mistake_is_one_sentence(gateway: RunningGateway, tmp_path: Path) -> N
         at(gateway, "put", URL, "--set", "colour")
     with pytest.raises(UsageError, match="cannot be read as JSON"):
         at(gateway, "put", URL, "--settings", str(tmp_path / "nothing.json"))
-    with pytest.raises(UsageError, match="does not hold a JSON object"):
+    with pytest.raises(UsageError, match="does not contain a JSON object"):
         at(gateway, "put", URL, "--settings", "-", stdin="[]")
     with pytest.raises(UsageError, match="unknown_destination"):
         at(gateway, "show")
@@ -187,7 +187,7 @@ def test_a_mistake_is_one_sentence(gateway: RunningGateway, tmp_path: Path) -> N
 def test_a_warning_is_said_beside_the_answer(gateway: RunningGateway) -> None:
     where = ("orders", "shop", "https://nowhere.invalid/")
     _, err = hifi(gateway, "destinations", "put", *where)
-    assert "nobody knows the name 'nowhere.invalid'" in err
+    assert "no such name now: 'nowhere.invalid'" in err
 
 
 def test_new_keys_and_secrets_are_of_use(gateway: RunningGateway) -> None:

@@ -1,4 +1,4 @@
-"""`--output` of each command that shows something: a table, JSON, YAML or names only."""
+"""`--output` of each command that shows objects: a table, JSON, YAML or names only."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from tests.support.gateway.gateway_fixtures import (
 
 SHOP = Destination("orders", "shop", "https://1.1.1.1/in")
 SHOWING = {"list", "show", "get"}
-# The names that each command lists, and the one that each command shows.
+# The names that each command lists.
 LISTS = {
     ("streams", "list"): ["bills", "orders"],
     ("destinations", "list"): ["orders/shop"],
@@ -92,7 +92,7 @@ def test_every_command_that_shows_something_takes_it() -> None:
     showing = [name for name in options if SHOWING & set(name.split())]
     assert len(showing) > 15
     others = {"apply", "delete", "export", "status", "top", "receipt", "streams spread", "send"}
-    # They tell operators about a machine, or print an endless output.
+    # These describe a machine for its operator, or print endless output.
     json_alone = {"doctor", "tail", "rate", "plan", "size", "simulate", "soak", "verify"}
     speaking_json = {name for name, offered in options.items() if "--json" in offered}
     for name in {*showing, *others, *speaking_json} - json_alone:
@@ -175,7 +175,7 @@ def test_the_same_words_do_the_same_to_every_kind(gateway: RunningGateway) -> No
         made = said(kind, "create", *names, *settings)
         assert said(kind, "get", *names) == said(kind, "show", *names) == made
         # `create` refuses what exists; `put` replaces it.
-        with pytest.raises(AssertionError, match="already: `put` changes it"):
+        with pytest.raises(AssertionError, match="already: change it with `put`"):
             hifi(gateway, kind, "create", *names, *settings)
         assert said(kind, "put", *names, *settings) == made
         assert hifi(gateway, kind, "delete", *names, *_yes(kind)).exit_code == 0

@@ -1,4 +1,4 @@
-"""`hifi pipelines` against a gateway: put, show, list, delete; and files that are none."""
+"""`hifi pipelines` against a gateway: put, show, list, delete; and files without a pipeline."""
 
 import json
 import re
@@ -130,17 +130,17 @@ def test_where_it_cannot_begin_is_said_with_what_to_do(
 
 def test_what_is_refused_is_told_with_its_line(gateway: RunningGateway, sales: Path) -> None:
     fingerprint = read_document(sales).pipeline().fingerprint
-    why = "it does not come as expected:\nto eu, event 1:"
+    why = "results are not as expected:\nto eu, event 1:"
     refused = PipelineState(fingerprint, "refused", why, "/steps/1/select/at")
     gateway.store.states["sales"] = refused
     with pytest.raises(UsageError) as caught:
         hifi(gateway, "put", str(sales))
     assert str(caught.value) == (
-        "It is stored, and cannot be run:\n"
-        f"{sales}:9: steps.1.select.at: it does not come as expected:\n"
+        "It is stored, but cannot run:\n"
+        f"{sales}:9: steps.1.select.at: results are not as expected:\n"
         "to eu, event 1:"
     )
-    assert "refused: it does not come as expected:" in hifi(gateway, "list")[0]
+    assert "refused: results are not as expected:" in hifi(gateway, "list")[0]
 
 
 def test_what_the_gateway_refuses_is_one_sentence(gateway: RunningGateway, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_password_comes_from_the_environment_and_goes_nowhere_else(
         with pytest.raises(UsageError, match=r"rows.yaml:7: to.0.database.password: the variable"):
             hifi(gateway, "put", str(file))
         monkeypatch.setenv("SHOP_PASSWORD", "very secret")
-        assert "Nobody has judged it yet" in "".join(hifi(gateway, "put", str(file)))
+        assert "but not checked yet" in "".join(hifi(gateway, "put", str(file)))
         kept = config.configuration.pipelines["rows"]
         gateway.store.states["rows"] = PipelineState(kept.fingerprint, "running", "no table")
         shown, _ = hifi(gateway, "show", "rows")
@@ -200,23 +200,23 @@ def test_a_password_comes_from_the_environment_and_goes_nowhere_else(
 
 PLAIN = "name: x\nfrom: {stream: a}\n"
 WRONG = {
-    "": "does not hold an object: begin with `name: ...`.",
-    "- a": "does not hold an object",
+    "": "is not an object: begin with `name: ...`.",
+    "- a": "is not an object",
     "name: [x": ":1: this is neither YAML nor JSON:",
     '{"name": ]': ":1: this is neither YAML nor JSON:",
     "\tname: x": ":1: this is neither YAML nor JSON:",
-    "name: x\nname: y": ":2: 'name' is here twice.",
-    "a: &x [*x]": ":1: *x is nothing that JSON has.",
-    "a: &x 1\nb: *x": ":2: *x is nothing that JSON has.",
+    "name: x\nname: y": ":2: 'name' is set twice.",
+    "a: &x [*x]": ":1: *x has no equivalent in JSON.",
+    "a: &x 1\nb: *x": ":2: *x has no equivalent in JSON.",
     "<<: {a: 1}": "name: it is missing.",
-    "? [a]\n: 1": "a member's name is a text.",
-    "a: !!python/object/apply:os.system [id]": "is nothing that JSON has.",
-    "a: !!binary aGk=": "is nothing that JSON has.",
-    "a: !!set {x}": "is nothing that JSON has.",
+    "? [a]\n: 1": "a member's name must be a text.",
+    "a: !!python/object/apply:os.system [id]": "has no equivalent in JSON.",
+    "a: !!binary aGk=": "has no equivalent in JSON.",
+    "a: !!set {x}": "has no equivalent in JSON.",
     "a: " + "[" * 60 + "]" * 60: "nested deeper than 50 levels.",
-    "a: b\n---\nc: d": ":3: another document begins here, and one is wanted",
+    "a: b\n---\nc: d": ":3: a second document begins here, but only one",
     "a: \x07": "neither YAML nor JSON",
-    "a: " + "x" * 262_144: "262,144 are the most.",
+    "a: " + "x" * 262_144: "262,144 are the limit.",
     "from: {stream: a}\nto: [{stream: b}]": "name: it is missing.",
     "name: x\nfrom: {stream: A}": ":2: from.stream: 'A' is not a name;",
     PLAIN + "to:\n- stream: b\n  whn: y": ":5: to.0.whn: there is no such field.",
@@ -243,5 +243,5 @@ def test_files_that_cannot_be_read_are_told_too(tmp_path: Path) -> None:
         read_document(tmp_path)
     file = tmp_path / "bytes"
     file.write_bytes(b"name: \xff")
-    with pytest.raises(UsageError, match="is no text: byte 6 is not UTF-8"):
+    with pytest.raises(UsageError, match="is not a text: byte 6 is not UTF-8"):
         read_document(file)

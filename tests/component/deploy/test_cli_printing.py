@@ -1,4 +1,4 @@
-"""How values are printed: a line for people, and nothing that bites a terminal."""
+"""How values are printed: on one line for people, and without harm to a terminal."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""`hifi plan` and `hifi simulate`: what they say, what they refuse, and how they are asked."""
+"""`hifi plan` and `hifi simulate`: their output, their refusals and their options."""
 
 import json
 from html.parser import HTMLParser
@@ -34,14 +34,14 @@ RATING = {
 
 
 def said(*arguments: str) -> str:
-    """The output of a command that succeeds."""
+    """Run a command that must succeed, and return its output."""
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def refused(*arguments: str) -> str:
-    """The one sentence of a command that cannot do it; main prints it and exits with 1."""
+    """Return the sentence with which a command refuses; main prints it and exits with 1."""
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, UsageError), result.output
     return str(result.exception)
@@ -50,10 +50,10 @@ def refused(*arguments: str) -> str:
 def test_a_plan_says_what_binds_and_how_one_knows() -> None:
     printed = said("plan", "--events-per-s", "1000000", "--fan-out", "2")
     assert "1,000,000 events/s of 500 bytes (500 MB/s; 43.2 TB on a mean day)" in printed
-    assert "with one of three zones away" in printed
-    assert printed.count("<- binds") == 1
+    assert "with one of three zones down" in printed
+    assert printed.count("<- limit") == 1
     assert "A gateway machine does" in printed
-    assert "nothing of it was run on AWS" in printed
+    assert "limits, not measured on AWS" in printed
 
 
 @pytest.mark.parametrize(
@@ -91,16 +91,16 @@ def test_the_toml_has_the_sizes_of_the_json() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "Name --events-per-s, or --per-day"),
+        ((), "Give the traffic: --events-per-s, or --per-day"),
         (("--events-per-s", "5", "--event-bytes", "1", "--per-day", "1TB"), "leave out one"),
-        (("--events-per-s", "0", "--per-day", "1TB"), "a day with bytes has events"),
-        (("--event-bytes", "0", "--per-day", "1TB"), "an event has some"),
-        (("--mean-share", "0", "--per-day", "1TB"), "a mean day has no bytes"),
+        (("--events-per-s", "0", "--per-day", "1TB"), "--events-per-s is 0, which contradicts"),
+        (("--event-bytes", "0", "--per-day", "1TB"), "--event-bytes is 0, which contradicts"),
+        (("--mean-share", "0", "--per-day", "1TB"), "--mean-share is 0, which contradicts"),
         (("--events-per-s", "0"), "it is 0 and must be above 0"),
         (("--events-per-s", "5", "--retention", "1d"), "need 168 h"),
         (("--events-per-s", "5", "--ratings", "/nowhere"), "no ratings in /nowhere"),
         (("--events-per-s", "5", "--prices", "/nowhere"), "/nowhere cannot be read"),
-        (("--events-per-s", "5", "--gateway-instance", "t3.nano"), "no machine of the price file"),
+        (("--events-per-s", "5", "--gateway-instance", "t3.nano"), "not a machine in the price"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_a_sentence(
@@ -168,7 +168,7 @@ def test_lanes_may_be_unequal_and_the_largest_is_the_first_to_be_late() -> None:
         json.loads(said(*few, "--skew", skew))["policies"]["fixed:6"]["worst_age_s"]
         for skew in ("0", "1.5")
     ]
-    # The first of eight shards then has half of all events, more than one machine handles.
+    # The first of eight shards then has half of all events: too many for one machine.
     assert late[0] < 60 < late[1]
     spread = json.loads(said(*few, "--skew", "1.5", "--shards", "16"))
     assert spread["policies"]["fixed:6"]["worst_age_s"] < 60
@@ -180,7 +180,7 @@ def test_lanes_may_be_unequal_and_the_largest_is_the_first_to_be_late() -> None:
     [
         (("--min", "5", "--max", "4"), "--min 5 is above --max 4"),
         (("--lanes", "2", "--held", "3"), "--held 3 is above --lanes 2"),
-        (("--policy", "magic"), "'magic' is no policy"),
+        (("--policy", "magic"), "'magic' is not a policy"),
         (("--from", "/nowhere.csv"), "/nowhere.csv cannot be read"),
         (("--ratings", "/nowhere"), "no ratings in /nowhere"),
         (("--hours", "0.1", "--policy", "fixed:3", "--html", "/nowhere/x.html"), "cannot be writ"),
@@ -193,7 +193,7 @@ def test_what_cannot_be_simulated_is_refused_in_a_sentence(
 
 
 class Tags(HTMLParser):
-    """Counts the tags of a page, and its texts."""
+    """Counts the tags and texts of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ def test_a_page_escapes_what_it_is_told_and_shows_a_peak_of_a_second() -> None:
     page = simulation_page("<b>a & b</b>", {"<script>": run})
     assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in page
     assert "<script>" not in page
-    # 30,000 is the most; 900 is 3.6 pixels of 120 above the floor.
+    # The maximum is 30,000, at 120 pixels; so 900 is 3.6 pixels above the floor.
     assert " 124.4" in page
     empty = simulate([], plan, policy_of("fixed:3"))
     assert 'd=""' in simulation_page("nothing", {"fixed:3": empty})

@@ -125,7 +125,7 @@ def test_a_rejected_event_is_named_by_its_place_and_not_sent_again(
     assert code == 5
     assert out.startswith("1 accepted, 1 rejected, 0 not known")
     assert "207: 1 accepted, 1 rejected (request " in err
-    assert "argument 2: not_an_object: an event is a JSON object" in err
+    assert "argument 2: not_an_object: an event must be a JSON object" in err
     assert len(publisher.stored(TOPIC)) == 1
 
 
@@ -167,7 +167,7 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 
 
 class Answering(HttpClient):
-    """A gateway that says what a test wants."""
+    """A gateway whose answers a test sets."""
 
     def __init__(self, answer: Callable[[bytes], HttpAnswer]) -> None:
         super().__init__("http://gw/", timeout_s=1)

@@ -1,4 +1,4 @@
-"""`hifi size` shows what was found, says when a disk is full, and reads a broker's own answer."""
+"""`hifi size` shows sizes and when a disk will be full, and reads the answers of brokers."""
 
 import json
 import struct
@@ -75,7 +75,7 @@ def test_a_disk_that_is_full_soon_is_said_aloud() -> None:
     assert rows[0] == ["1", "600.0", "20,000", "3.9", "days"]
     assert rows[1] == ["2", "600.0", "900,000", "never"]
     assert rows[2] == ["3", "600.0", "not", "known", "not", "known"]
-    assert "The disk of broker 1 is full in 3.9 days: give it more room" in result.stderr
+    assert "The disk of broker 1 is full in 3.9 days: enlarge it" in result.stderr
     assert "broker 2" not in result.stderr
 
 
@@ -94,7 +94,7 @@ def text(words: str) -> bytes:
 
 
 def folder(total: int, free: int, *sizes: int) -> bytes:
-    """As Kafka's DescribeLogDirsResponse 4 has it; lengths are one more, 0 is no tag."""
+    """Encode a part of Kafka's DescribeLogDirsResponse 4: lengths are plus one, 0 means no tag."""
     partitions = b"".join(struct.pack(">iqqb", 0, size, 0, 0) + b"\0" for size in sizes)
     topic = text("orders") + bytes([len(sizes) + 1]) + partitions + b"\0"
     topics = b"\x02" + topic

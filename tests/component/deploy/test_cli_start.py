@@ -1,4 +1,4 @@
-"""Commands load little before they ask: people wait for that on any machine."""
+"""Commands load little before their first request, because people wait for that."""
 
 import json
 import subprocess
@@ -10,23 +10,23 @@ from typer.main import get_command
 
 from deploy.cli.commands import OVER_HTTP, app
 
-# Each loads longer than a command may take to start, or has no business there.
+# Each takes longer to load than a command may take to start, or is not needed there.
 _HEAVY = (
     *("aiokafka", "asyncio", "httpx", "importlib.metadata", "logging", "pyarrow", "pydantic"),
     *("pyspark", "rich", "starlette", "structlog", "uvicorn", "yaml"),
 )
-# Two thirds are the standard library's, and most others are typer's.
+# Two thirds are from the standard library, and most others are typer's.
 _MODULES_MAX = 250
 # These first read documents or the defaults of settings, which loads the whole configuration.
 _READ_DOCUMENTS = frozenset(
     {"apply", "delete", "export"}
     | {f"pipelines {word}" for word in ("check", "try", "create", "put", "replace")}
 )
-# These ask no server.
+# These send no request.
 _AT_HOME = frozenset({"keys new-operator-key"} | {f"profiles {word}" for word in (
     "put", "list", "get", "show", "use", "delete",
 )})  # fmt: skip
-# The arguments of each other command; one that is not listed gets a name.
+# The arguments of other commands; a command that is not listed gets a name.
 _CALLED = {
     "destinations": ["orders", "shop"],
     "destinations change": ["orders", "shop", "--set", "a=1"],
@@ -55,7 +55,7 @@ _CALLED = {
     "test": ["orders"],
 }
 # Each command runs in a copy of a process that has loaded their common modules. It reports the
-# modules at its first connection, before it can complain that nobody answers.
+# modules at its first connection, before it can report that nobody answers.
 _SEE = """
 import json, os, socket, sys
 from deploy.cli.app import main
@@ -78,7 +78,7 @@ for arguments in json.loads(sys.stdin.read()):
 
 
 def words() -> list[str]:
-    """Each command that asks a gateway or a console, as people type it."""
+    """Return the commands that ask a gateway or a console, as people type them."""
     whole = get_command(app)
     found = []
     for name in sorted(OVER_HTTP):
@@ -89,7 +89,7 @@ def words() -> list[str]:
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """The modules that each command line had loaded at its first connection."""
+    """Return the modules that each command had loaded at its first connection."""
     said = [
         [*each.split(), *_CALLED.get(each, _CALLED.get(each.split()[0], ["name"]))]
         for each in words()
@@ -107,7 +107,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     told = map(json.loads, ended.stdout.splitlines())
     found = {" ".join(arguments): modules for arguments, modules in told}
     silent = [" ".join(each) for each in said if " ".join(each) not in found]
-    assert not silent, f"{silent} called nobody:\n{ended.stderr}"
+    assert not silent, f"{silent} made no connection:\n{ended.stderr}"
     return found
 
 

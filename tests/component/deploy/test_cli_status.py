@@ -1,4 +1,4 @@
-"""The words of `hifi status` and `hifi doctor`, and how they look where there is no terminal."""
+"""The texts of `hifi status` and `hifi doctor`, and their form without a terminal."""
 
 import asyncio
 import json
@@ -121,7 +121,7 @@ def free_ports(tmp_path: Path) -> dict[str, str]:
 def test_what_the_audit_could_not_read_stands_below_the_books(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    said = "records of the last day could not be read, and prove nothing: 3 receipt"
+    said = "records of the last day could not be read, so they prove nothing: 3 receipt"
     page = BooksPage("k:1", now_ms(), "", [BooksRow("orders", "shop", balance())], said)
     assert BooksPage.from_json(page.to_json()) == page
     _print({}, page, "", kafka="k:1")
@@ -250,7 +250,7 @@ def test_a_stranger_on_a_port_is_unsafe_and_one_on_kafkas_too(
 
 
 def answer_of(features: dict[str, int], *, error_code: int = 0) -> bytes:
-    """ApiVersions version 3 as a broker writes it, with one kind of request and two tags."""
+    """Encode a broker's ApiVersions 3 answer with one kind of request and two tags."""
     text = b"".join(
         bytes([len(name) + 1]) + name.encode() + struct.pack(">hh", level, 0) + b"\0"
         for name, level in features.items()

@@ -1,4 +1,4 @@
-"""`hifi test` against a gateway: one event, followed until each destination has said something."""
+"""`hifi test` against a gateway: one event, followed until each destination has answered."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ TOPIC = stream_topic("orders")
 
 @dataclass
 class SlowReceipts(FakeReceipts):
-    """First knows nothing of a request, then the place of its event, then its outcome."""
+    """Receipts that first know nothing of a request, then its event's place, then its outcome."""
 
     outcome: ReceiptOutcome | None = None
     looks: list[str] = field(default_factory=list)
@@ -109,7 +109,7 @@ def test_an_event_is_followed_until_its_destination_has_said_something(
 def test_who_waits_no_longer_hears_how_far_it_is(
     gateway: RunningGateway, kept: SlowReceipts
 ) -> None:
-    with pytest.raises(UsageError, match=r"Nothing is known of it after 0 s: `hifi receipt "):
+    with pytest.raises(UsageError, match=r"It has no receipt after 0 s: try `hifi receipt "):
         hifi(gateway, "orders", "--wait", "0")
     kept.looks.append("as if it had been asked for before")
     done = hifi(gateway, "orders", "--wait", "0.01")

@@ -1,4 +1,4 @@
-"""`hifi top`: what it prints, and what it says when there is no console."""
+"""`hifi top`: its output, and its error when there is no console."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tests.support.console.console_fixtures import RunningConsole, configure, ov
 
 
 def top(url: str, *arguments: str, **env: str) -> Result:
-    # A new process would measure its terminal; here the cached console must go.
+    # A new process would measure its terminal; here the cached `console` must be dropped.
     vars(out).pop("console", None)
     return CliRunner().invoke(app, ["top", "--console", url, *arguments], env=env)
 
@@ -43,7 +43,7 @@ def test_json_is_the_overview_itself(console: RunningConsole) -> None:
     assert shown["headline"].startswith("orders/lake is slow: p95")
     (billing, lake) = shown["streams"][0]["destinations"]
     assert billing["balance"]["acked"] == 10_004
-    # The parts of the pie add up to the mean of the whole way.
+    # The stages' times add up to the mean time from acceptance to delivery.
     whole_ms = lake["since_accepted"]["mean_ms"]
     assert abs(sum(lake["time_shares"].values()) - whole_ms) < 0.01 * whole_ms
 
@@ -54,7 +54,7 @@ def test_no_console_is_one_sentence() -> None:
 
 def test_something_else_that_answers_is_no_console(console: RunningConsole) -> None:
     problem = problem_of(top(f"{console.url}/static/mark.svg?", "--once"))
-    assert "is no console of Hifi" in problem
+    assert "is not a Hifi console" in problem
 
 
 def test_a_locked_console_wants_a_key(locked_console: RunningConsole) -> None:

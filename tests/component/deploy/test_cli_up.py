@@ -51,7 +51,7 @@ def up(settings: StackSettings, tmp_path: Path, *more: str, **env: str) -> cli_r
 
 
 def refusal(started: cli_runs.Run) -> str:
-    """The one sentence on standard error."""
+    """Return the only sentence on standard error."""
     assert started.wait() == 1
     assert "Traceback" not in started.err
     (line,) = started.err.splitlines()

@@ -1,4 +1,4 @@
-"""`hifi verify` tells a job by its exit code what is the matter, and with what."""
+"""`hifi verify` reports by its exit code and its output what is wrong."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,7 +47,7 @@ def test_what_cannot_be_checked_is_no_missing_id(tmp_path: Path) -> None:
     key = ["--public-key", str(tmp_path / "key")]
     # main() prints the sentence, and exits with its code.
     for arguments, code, says in (
-        (["--minute", "yesterday", *key], 2, "is no minute"),
+        (["--minute", "yesterday", *key], 2, "is not a minute"),
         (["--minute", MINUTE, "--data", str(tmp_path)], 2, "There is no public key at"),
         (["--minute", MINUTE, *key], 7, "No gateway answers at http://127.0.0.1:1"),
     ):

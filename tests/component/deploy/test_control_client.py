@@ -1,4 +1,4 @@
-"""The client of the control API: it changes only what is still as it was read."""
+"""The client of the control API changes an object only if it is still as it was read."""
 
 import json
 import threading
@@ -12,7 +12,7 @@ from shared.runtime.control_client import ControlClient, RefusedError
 
 
 class Gateway(BaseHTTPRequestHandler):
-    """Has one object, and takes a change of the version that it has."""
+    """A gateway with one object, which accepts changes of its current version only."""
 
     etag: ClassVar[str] = '"1"'
     asked: ClassVar[list[tuple[str, str, str | None]]] = []

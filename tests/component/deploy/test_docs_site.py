@@ -1,4 +1,4 @@
-"""The documentation as a site: no link of it is broken, and it loads nothing from elsewhere."""
+"""The documentation as a site: no link is broken, and pages load nothing from elsewhere."""
 
 import re
 import tomllib
@@ -31,7 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_site = builder()
     build_site.gather(root)
     built: Path = root / build_site.BUILT
-    assert build_site.render(built) == 0, "a link leads nowhere: make docs says which"
+    assert build_site.render(built) == 0, "a link is broken: `make docs` says which"
     return built / "site"
 
 
@@ -67,7 +67,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     loads = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=[\"']?(?:https?:)?//[^>]*")
     found = {str(path): loads.findall(text) for path, text in pages.items()}
     assert {path: tags for path, tags in found.items() if tags} == {}
-    # The theme's own script would fetch what draws these.
+    # The theme's own script would fetch the program that draws these.
     assert [path for path, text in pages.items() if re.search(r"class=[\"']?mermaid", text)] == []
     styles = "".join(path.read_text() for path in site.rglob("*.css"))
     assert re.findall(r"url\([\"']?(?:https?:)?//", styles) == []

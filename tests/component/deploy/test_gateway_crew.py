@@ -1,10 +1,10 @@
-"""A worker that meets a fault of ours, or cannot come up again, costs the others nothing."""
+"""A worker that fails, or cannot start again, does not affect the other workers."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-# One of two workers fails, its successor does not come up, and the third is well.
+# One of two workers fails, its successor does not start, and the third worker is well.
 SCRIPT = """
 import asyncio, sys, time
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_a_fault_ends_one_worker_for_a_moment_and_is_said(tmp_path: Path) -> Non
     assert "gateway worker 1 ended (1) and is started again" in ran.stdout + ran.stderr
 
 
-# Each of two workers stops accepting when told to stop, and goes on working.
+# Each of two workers stops accepting connections on request, and continues its work.
 DRAIN = """
 import asyncio, os, signal, socket, sys, time
 from pathlib import Path

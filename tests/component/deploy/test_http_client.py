@@ -1,4 +1,4 @@
-"""The client that commands and the console ask with: one connection, kept as long as it is good."""
+"""The HTTP client of commands and console: one connection, kept while it is usable."""
 
 import base64
 import socket
@@ -23,9 +23,10 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nX-Name: a\r\n\r\n{}"
 
 @contextmanager
 def serving(answer: Callable[[bytes, int], bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Its port, and the heads of what it was asked; each connection is for `answer`'s requests.
+    """Start a server, and return its port and the heads of its requests.
 
-    `answer` gets a head and how many came on this connection before; nothing closes it.
+    `answer` gets a head and the number of earlier requests on the connection, and returns the
+    answer; an empty one closes the connection.
     """
     heads: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -53,7 +54,7 @@ def serving(answer: Callable[[bytes, int], bytes]) -> Iterator[tuple[int, list[b
 
 
 def _head(lines: BufferedReader) -> bytes:
-    """A request without its body, which is `{}` if there is one; nothing at the end."""
+    """Read a request and return its head, or nothing at the end; a body must be `{}`."""
     found = b""
     while (line := lines.readline()) not in {b"", b"\r\n"}:
         found += line
@@ -70,7 +71,7 @@ def test_a_connection_is_kept_until_the_server_closes_it() -> None:
         first = client.ask("GET", "/v1")
         assert (first.status, first.json(), first.headers["x-name"]) == (200, {}, "a")
         assert heads[0].startswith(b"GET /base/v1 HTTP/1.1\r\n")
-        # It takes the second and says nothing: whether that was done nobody can know.
+        # The server takes the second request without an answer: its result is unknown.
         with pytest.raises(NoHttpAnswerError) as cut:
             client.ask("POST", "/v1", body=b"{}")
         assert not cut.value.is_unsent
@@ -85,7 +86,7 @@ def test_one_that_was_closed_meanwhile_is_made_anew() -> None:
             for _ in range(2):
                 threading.Timer(0, _answer_once, [listening]).start()
                 assert client.ask("POST", body=b"{}").is_success
-                # The server has closed the connection, and a read shows that.
+                # The server has closed the connection, which a read shows.
                 connection = client._connection.sock
                 assert connection is not None
                 assert connection.recv(1, socket.MSG_PEEK) == b""
@@ -118,7 +119,7 @@ def test_nobody_there_is_told_from_no_answer() -> None:
     "url", ["", "localhost:8080", "127.0.0.1", "ftp://a", "http://", "http://[::1", "http://a:b"]
 )
 def test_what_is_no_address_is_one_sentence(url: str) -> None:
-    with pytest.raises(UsageError, match="is no address: write it as http://127") as no:
+    with pytest.raises(UsageError, match="is not an address: write it as http://127") as no:
         ControlClient(url, None).call("GET", "streams")
     assert no.value.exit_code == 2
 
@@ -135,7 +136,7 @@ def test_a_key_that_no_header_can_hold_is_not_shown() -> None:
 
 @pytest.fixture
 def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, list[bytes]]]:
-    """A proxy that the environment names."""
+    """Start a proxy that the environment names."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

@@ -1,4 +1,4 @@
-"""`hifi doctor` says whether documents of pipelines run, and what they keep."""
+"""`hifi doctor` says whether the documents of pipelines run, and which state they keep."""
 
 import pytest
 
@@ -23,11 +23,11 @@ def state(**fields: object) -> PipelineState:
 @pytest.mark.parametrize(
     ("known", "grade", "says"),
     [
-        (None, "note", "nobody has judged"),
+        (None, "note", "its document is not judged yet"),
         (state(), "good", "running"),
         (state(kept=7), "good", "keeps 7 windows"),
         (state(kept=90_000), "note", "90,000 of 100,000"),
-        (PipelineState("of another", "running"), "note", "nobody has judged"),
+        (PipelineState("of another", "running"), "note", "its document is not judged yet"),
     ],
 )
 def test_what_is_said_of_a_pipeline(known: PipelineState | None, grade: str, says: str) -> None:

@@ -1,4 +1,4 @@
-"""The sample destination takes everything and shows it as text, whatever it holds."""
+"""The sample destination accepts every body and shows it as text, whatever it contains."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from deploy.local.services import SAMPLE_TITLE
 def after(
     *bodies: bytes, headers: dict[str, str] | None = None
 ) -> tuple[Sequence[int], httpx.Response, str]:
-    """Statuses of the POSTs, then what GET /events and GET / say."""
+    """Send bodies, and return the statuses and the answers of GET /events and GET /."""
 
     async def talk() -> tuple[Sequence[int], httpx.Response, str]:
         transport = httpx.ASGITransport(create_app())
@@ -68,7 +68,7 @@ def test_nothing_breaks_the_page(body: bytes) -> None:
     statuses, events, page = after(body, b'{"id":"next"}')
     assert statuses == [200, 200]
     assert events.json()["count"] == 2
-    assert page.count("<script>") == 1, "our own only"
+    assert page.count("<script>") == 1, "only our own script"
     assert "next" in page
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tidy import sources
 
-# As an empty system has them, without those that `.ci/programs` looks for.
+# Programs of an empty system, without those that `.ci/programs` looks for.
 _OF_THE_SYSTEM = ("bash", "id", "env", "cat", "chmod")
 _TESTS = """
 import pytest
@@ -29,7 +29,7 @@ def test_that_is_known_to_fail():
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """The folder of a PATH with next to nothing in it; `apt-get` writes down what it is asked."""
+    """Make a folder for PATH with very few programs; its `apt-get` records its arguments."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in _OF_THE_SYSTEM:
@@ -74,7 +74,7 @@ def test_root_has_what_is_missing_installed_and_nothing_else(bare: Path, tmp_pat
         program_of(bare, name, "exit 0")
     asked = tmp_path / "asked"
     install = f'echo "$@" >> {asked}; [ "$1" = update ] || cp {bare}/git {bare}/"${{!#}}"'
-    # One package has a program of another name.
+    # One package has programs with other names.
     aliases = f"for n in pgrep systemd-analyze; do cp {bare}/git {bare}/$n; done"
     program_of(bare, "apt-get", f'{install}; [ "$1" = update ] || {aliases}')
     (bare / "cp").symlink_to("/usr/bin/cp")

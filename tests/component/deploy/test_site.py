@@ -1,4 +1,4 @@
-"""A site's file: its templates are made of what it says, and each wrong value is a sentence."""
+"""A site's file: templates are made from its values, and each wrong value gives a sentence."""
 
 import json
 import re
@@ -30,8 +30,8 @@ def test_a_site_is_its_own_part_and_the_sizes_of_a_plan() -> None:
     ("instead_of", "there_is", "says"),
     [
         ('name = "prod"', 'name = "Prod"', "name is 'Prod', and must be up to 16 of a-z, 0-9, -."),
-        ('name = "prod"', "", r"\[site\] must say name."),
-        ('name = "prod"', 'name = "prod"\nnmae = 1', r"\[site\] knows no 'nmae'."),
+        ('name = "prod"', "", r"\[site\] must have name."),
+        ('name = "prod"', 'name = "prod"\nnmae = 1', r"\[site\] has no setting 'nmae'."),
         ('region = "us-east-1"', 'region = "here"', "region is 'here', and must be such as us-"),
         ('"us-east-1b"', '"us-east-1a"', "and must be three zones of the region."),
         ('"us-east-1b"', '"us-west-2b"', "zones must be three zones of the region, us-east-1."),
@@ -48,13 +48,13 @@ def test_a_site_is_its_own_part_and_the_sizes_of_a_plan() -> None:
         ("[plan]", "observers = 3\n[plan]", "observers is 3, and must be 1 or 2."),
         ("[plan]", "lag_target_s = 0\n[plan]", "lag_target_s is 0, and must be above 0."),
         ("[plan]", "lag_target_s = true\n[plan]", "lag_target_s is True, and must be above 0."),
-        ("[site]", "[sight]", "holds no sizes of a plan"),
+        ("[site]", "[sight]", "has no sizes of a plan"),
         ("broker_count = 3", "broker_count = 4", "broker_count is 4, and must be a multiple of 3"),
-        ("disk_gb = 0", "disk_gb = 5", "disk_gb is for standard brokers"),
-        ("express.m7g.2xlarge", "express.m1.tiny", "is no express broker of the price file."),
+        ("disk_gb = 0", "disk_gb = 5", "standard brokers need disk_gb"),
+        ("express.m7g.2xlarge", "express.m1.tiny", "not among the express brokers of"),
         ("count_max = 6", "count_max = 2", r"\[delivery\] has from 3 to 2 machines"),
         ("use = 0.7", "use = 1.5", r"\[delivery\] needs a rating above 0 and a use between"),
-        ("c7g.2xlarge", "pdp-11", "'pdp-11' is no machine of the price file"),
+        ("c7g.2xlarge", "pdp-11", "'pdp-11' is not a machine in the price file"),
     ],
 )
 def test_a_wrong_value_is_a_sentence(instead_of: str, there_is: str, says: str) -> None:
@@ -107,7 +107,7 @@ def test_services_take_what_they_are_told_and_the_secrets_that_are_made_for_them
             ]
             for name, value in {key: v for each in told for key, v in each.items()}.items():
                 monkeypatch.setenv(name, value)
-    # Each of these ends with a sentence if something is wrong.
+    # Each of these settings ends the program with a sentence if a value is wrong.
     gateway = Settings()
     assert (gateway.host, gateway.drain_notice_s) == ("0.0.0.0", 15)
     assert gateway.operator_key == made["control"]["HIFI_GATEWAY_OPERATOR_KEY"]

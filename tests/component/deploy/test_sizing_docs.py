@@ -1,4 +1,4 @@
-"""The examples of docs/sizing.md are what the commands say."""
+"""The examples in docs/sizing.md show the real output of the commands."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=[each[0] for each in EXAMPLES])
 def test_an_example_is_what_the_command_says(command: str, output: str, tmp_path: Path) -> None:
-    # Use the ratings that the page was written with: better ones change the figures.
+    # Use the ratings with which the page was written: better ones change the figures.
     for path in (sources.ROOT / "loadtests" / "ratings").glob("*-by-hand.json"):
         shutil.copy(path, tmp_path)
     result = CliRunner().invoke(app, [*command.split(), "--ratings", str(tmp_path)])

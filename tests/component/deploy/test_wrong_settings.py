@@ -1,4 +1,4 @@
-"""Every program refuses a variable that is wrong with one sentence, and with exit code 2."""
+"""Every program refuses a wrong variable with one sentence and exit code 2."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 HIFI = ("deploy.cli.app",)
-# the module and its arguments, the variable, a wrong value
+# The module and its arguments, the variable, a wrong value.
 WRONG = [
     (("gateway",), "HIFI_GATEWAY_PORT", "many"),
     (("gateway",), "HIFI_GATEWAY_LOG_LEVEL", "loud"),

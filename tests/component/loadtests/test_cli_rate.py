@@ -1,4 +1,4 @@
-"""`hifi rate` hands over what it was asked, says what lacks, and keeps what it found."""
+"""`hifi rate` passes its options on, says what is missing, and stores its result."""
 
 import json
 from pathlib import Path
@@ -62,14 +62,14 @@ def test_a_quick_rating_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     ended = invoke("--quick", "--caveat", "Kafka on spinning disks.", "--out", str(tmp_path))
     assert ended.exit_code == 0, ended.output
     assert (asked[0].hold_s, asked[0].warmup_s) == (20, 5)
-    assert "60 s see what comes once a minute" in ended.stderr
+    assert "only 60 s include work done once a minute" in ended.stderr
     assert "Kafka on spinning disks." in ended.stderr
 
 
 def test_what_was_rated_is_what_a_plan_is_made_with(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One form, one reader."""
+    """Ratings are read in the form in which they are written."""
     rated_by(monkeypatch, holds=50_000)
     for what in ("gateway", "delivery", "whole"):
         ended = invoke(what, "--instance", "c7g.2xlarge", "--cores", "8", "--out", str(tmp_path))
@@ -109,7 +109,7 @@ def test_where_the_load_tests_are_not_it_is_said_how_to_get_them(
 def test_what_cannot_be_rated_is_refused() -> None:
     refused = invoke("--fresh", "--workers", "4").exception
     assert isinstance(refused, UsageError)
-    assert "--fresh starts a gateway of one worker" in str(refused)
+    assert "--fresh starts a gateway with one worker" in str(refused)
     assert invoke("everything").exit_code == 2
     assert invoke("--batch", "0").exit_code == 2
     assert invoke("--event-bytes", "10").exit_code == 2

@@ -1,4 +1,4 @@
-"""A step without Locust counts as Locust's does: from due, open loop, every answer."""
+"""A step without Locust counts like Locust's: from due times, in an open loop, every answer."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_a_plan_that_is_none_is_said() -> None:
 
 
 def test_the_generator_ends_with_whoever_runs_it() -> None:
-    """Otherwise an interrupted soak would leave it behind for half an hour."""
+    """Otherwise the generator would run on for half an hour after an interrupted soak."""
     with (
         running_rated_server() as host,
         running_step(lean(host, hold_s=600.0), 10) as running,

@@ -1,4 +1,4 @@
-"""A rating from its first step to its file and its page, against a server that stands for Hifi."""
+"""A rating from its first step to its file and page, against a server in place of Hifi."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.support.servers.rated_server import running_rated_server
 
 
 def test_one_step_gives_a_file_and_a_page(tmp_path: Path) -> None:
-    """Whether it is met depends on how busy this machine is; the written files do not."""
+    """The verdict depends on how busy the machine is; the written files do not."""
     with running_rated_server() as host:
         wanted = RatingPlan(
             gateway=host, batch=1, rate=60, hold_s=3, warmup_s=0, instance="c7g.large"
@@ -41,7 +41,7 @@ def test_a_gateway_that_is_not_there_is_one_sentence() -> None:
 
 
 def test_of_another_machine_one_must_say_how_many_cores_it_has() -> None:
-    with pytest.raises(UsageError, match="Name --cores"):
+    with pytest.raises(UsageError, match="Give the number of cores"):
         rate(RatingPlan(gateway="http://10.0.0.1:8080"), print)
 
 
@@ -89,12 +89,12 @@ def test_the_page_has_every_plot_and_nothing_from_elsewhere() -> None:
         ET.fromstring(f"<svg{part.split('</svg>')[0]}</svg>") for part in page.split("<svg")[1:]
     ]
     assert [each.get("aria-label") for each in drawn] == [
-        "what was promised, over offered load",
+        "promised figure over offered load",
         "latency by percentile",
         "rates over time",
         "scalability",
     ]
-    assert "http" not in page, "it needs nothing else"
+    assert "http" not in page, "the page must load nothing from elsewhere"
     assert "<b>c7g" not in page
     assert "&lt;b&gt;c7g.large" in page
     assert "56,000" in page
@@ -117,7 +117,7 @@ def test_what_a_figure_does_not_say_is_said_beside_it() -> None:
     for words in ("shared a machine", "not repeated", "generator was the limit"):
         assert words in said
     unnamed = {**rating_of(), "machine": {**rating_of()["machine"], "instance": None}}
-    assert caveats(unnamed) == ["Nobody said what machine was rated (--instance)."]
+    assert caveats(unnamed) == ["The type of the rated machine was not given (--instance)."]
     assert caveats(rating_of()) == []
 
 

@@ -1,4 +1,4 @@
-"""Every acknowledged event of a step is delivered, waiting, dead, or said to be unaccounted."""
+"""Every acknowledged event of a step is delivered, waiting, dead, or reported as unaccounted."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ STEP: dict[str, Any] = {
 
 
 class ScriptedSink:
-    """Events come at a pace; the last of them do not."""
+    """A sink whose events arrive at a steady rate, except the last ones, which never arrive."""
 
     url = "http://127.0.0.1:9/"
 
@@ -48,7 +48,7 @@ class ScriptedSink:
     def figures(self, run: str) -> dict[str, Any]:
         assert run == "r1"
         seconds = {1_000 + second: round(self._per_s) for second in range(1, 15)}
-        # Those of the warm-up are older; they do not count.
+        # Events of the warm-up are older and do not count.
         ages = {
             1_000 + second: {"900" if second < 5 else "200": 99, "400": 1} for second in range(15)
         }
@@ -56,7 +56,7 @@ class ScriptedSink:
 
 
 def ends_of(sink: ScriptedSink) -> Ends:
-    # Where nobody listens.
+    # Nobody listens at this address.
     return asyncio.run(reconcile(STEP, sink, "127.0.0.1:9"))  # type: ignore[arg-type]
 
 
@@ -76,7 +76,7 @@ def test_what_comes_late_is_waited_for() -> None:
 def test_what_never_comes_is_unaccounted_and_breaks_the_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Issue 16, A6."""
+    """Events that never arrive break the step (issue 16, A6)."""
     monkeypatch.setattr(reconciling, "_STANDSTILL_S", 0.0)
     ends = ends_of(ScriptedSink(lost=[(7, 9)]))
     assert (ends.delivered, ends.unaccounted) == (1_498, 2)
@@ -85,7 +85,7 @@ def test_what_never_comes_is_unaccounted_and_breaks_the_step(
     assert found["verdict"] == "broken"
     said, why = found["reasons"]
     assert said == "2 acknowledged events are unaccounted for"
-    assert "127.0.0.1:9" in why, "and why nobody has looked in the tiers"
+    assert "127.0.0.1:9" in why, "the reason must say why the tiers were not read"
     assert found["ends"]["unaccounted"] == 2
 
 

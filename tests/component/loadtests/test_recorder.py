@@ -1,4 +1,4 @@
-"""Records of processes are merged exactly, and say what came of every request."""
+"""Records of several processes are merged exactly, with the result of every request."""
 
 import random
 
@@ -23,7 +23,7 @@ def note_all(recorder: Recorder, values: list[float], *, worker: int) -> None:
 
 
 def test_reports_of_two_workers_come_to_the_union_of_their_samples() -> None:
-    """Issue 16, A3: counts exactly, percentiles within 0.1 %; through what Locust sends."""
+    """Issue 16, A3: counts are exact, percentiles within 0.1 %, also when sent through Locust."""
     master, alone = Recorder(), Recorder()
     for worker in (0, 1):
         recorder = Recorder()
@@ -34,7 +34,7 @@ def test_reports_of_two_workers_come_to_the_union_of_their_samples() -> None:
             recorder.note_used(worker, 0.1 * (part + 1), 1.0 + part)
             sent = msgspec.msgpack.encode(recorder.take())
             master.merge(msgspec.msgpack.decode(sent))
-        assert recorder.take()["counts"] == {}, "what was taken is not taken again"
+        assert recorder.take()["counts"] == {}, "a count must not be taken twice"
     assert master.counts == alone.counts
     assert master.answers == {"200": 12_000}
     assert master.seconds == alone.seconds

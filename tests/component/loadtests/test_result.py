@@ -44,7 +44,7 @@ def test_a_step_says_what_was_offered_and_what_came_of_it() -> None:
 def test_a_step_that_was_stopped_early_rates_nothing() -> None:
     found = document(ASKED, recorded(), is_complete=False)
     assert found["verdict"] == "invalid"
-    assert found["reasons"] == ["it was stopped before its plan had ended"]
+    assert found["reasons"] == ["it was stopped before the end of its plan"]
 
 
 def test_a_step_whose_generator_was_late_rates_nothing() -> None:
@@ -81,9 +81,9 @@ def test_the_tab_shows_the_verdict_and_from_due() -> None:
     shown = {row["what"]: row["found"] for row in rows(document(ASKED, recorded(late_s=0.03)))}
     assert shown["Verdict"].startswith("invalid - the generator was late")
     assert shown["Offered"] == "2,000 of 2,000 requests"
-    assert shown["From due"].startswith("p50 34.0, p90 34.0, p99 34.0")
+    assert shown["Time from due"].startswith("p50 34.0, p90 34.0, p99 34.0")
     running = {**document(ASKED, recorded()), "verdict": "running", "reasons": []}
     shown = {row["what"]: row["found"] for row in rows(running)}
     assert (shown["Verdict"], shown["Events acknowledged"]) == ("running", "200,000")
-    # Before anything has come.
+    # The rows are the same before any result has come.
     assert {row["what"] for row in rows(document(ASKED, Recorder()))} == set(shown)

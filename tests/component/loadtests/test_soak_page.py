@@ -1,4 +1,4 @@
-"""The page of a soak: its figures, its plots, and what is wrong in words."""
+"""The page of a soak: its figures, its plots, and its findings in words."""
 
 import re
 from dataclasses import asdict, replace
@@ -76,12 +76,12 @@ def test_what_is_wrong_is_named_one_by_one() -> None:
         faults=[fault("kill delivery", 90, None)],
         deaths=["retrier ended with exit code 1: no room"],
     )
-    grown = "delivery, workers (12) has grown by 42%: 140 MB at most in its first minutes, "
+    grown = "delivery, workers (12) has grown by 42%: at most 140 MB in its first minutes, "
     assert found["wrong"] == [
         "2 acknowledged events are unaccounted for: r1-0-0000000007, r1-0-0000000009",
         "kill delivery at 90 s was not survived",
-        "nobody asked for it: retrier ended with exit code 1: no room",
-        f"{grown}199 after them",
+        "unintended: retrier ended with exit code 1: no room",
+        f"{grown}199 MB later",
     ]
     text = " ".join(ET.fromstring(body_of(soak_page(found))).itertext())
     assert "Faults found" in text

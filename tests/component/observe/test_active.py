@@ -1,4 +1,4 @@
-"""The active observer's work: it ends the process when it dies, and never runs twice at a time."""
+"""The active observer's work ends the process when it fails, and never runs twice at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ def observer(
     work: Callable[[], Awaitable[object]],
     lease: Callable[[ActiveObserver], Awaitable[None]],
 ) -> ActiveObserver:
-    """One whose lease comes and goes as a test says."""
+    """Return an observer whose lease a test controls."""
     active = ActiveObserver("no kafka", work, lease_s=20)
 
     async def run(_: asyncio.Event) -> None:

@@ -55,7 +55,7 @@ def test_the_key_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
     forged = replace(signed, statement=msgspec.structs.replace(signed.statement, acked=1))
     assert not proof_of(forged).is_signed(public_key=first.public_key)
     (tmp_path / "statement.key").write_text("broken")
-    with pytest.raises(SetupError, match="holds no ed25519 key"):
+    with pytest.raises(SetupError, match="has no valid ed25519 key"):
         Signer(tmp_path)
 
 
@@ -128,7 +128,7 @@ def test_a_memory_that_was_cut_anywhere_or_is_all_zeros_is_none(tmp_path: Path) 
 
 
 def test_a_memory_of_before_ids_were_read_again_is_none(tmp_path: Path) -> None:
-    """Such a memory has ids, but not their places."""
+    """A memory from before that change has ids, but not their places."""
     minute = {"acked": {1: [[0], [9]]}, "overwritten": [], "accepted_at_ms": 5, "ledger": {}}
     ledger = {"minutes": {M0: minute}, "claimed": {1: [[0], [9]]}, "from_log": {}}
     others: dict[str, Any] = {"outcomes": {}, "closed": {}, "done": {}, "first_outcome": {}}
@@ -197,14 +197,14 @@ def test_a_statement_is_trusted_only_with_its_key_its_chain_and_its_ids(tmp_path
 
     assert trust(second, None, "a", "b") == ""
     assert "chain" in trust(second, lone, "a", "b")
-    assert "Kafka (1) are not those that were signed (2; " in trust(second, None, "a")
+    assert "Kafka (1) are not the signed ones (2; " in trust(second, None, "a")
     assert "try again" not in trust(second, None, "a")
-    # A late event is there before the audit has stated it.
-    assert "stated within minutes: try again then" in trust(second, None, "a", "b", "c")
+    # A late event is in the log before the audit has stated it.
+    assert "follows within minutes: try again then" in trust(second, None, "a", "b", "c")
     assert "not signed" in distrust(MinuteIds(second_proof, None, frozenset("ab")), "00" * 32)
     counts = Counts(delivered=1, waiting=0, dead=0, lost={}, due=2)
     short = msgspec.structs.replace(a_statement(), destinations={"shop": counts})
-    assert "shop: its parts are 1 events, and 2 were due" in trust(
+    assert "shop: its parts sum to 1 events, but 2 were due" in trust(
         signer.sign(short), None, "a", "b"
     )
 
@@ -225,7 +225,7 @@ def test_a_minute_can_be_written_in_several_ways(text: str, minute: int) -> None
 
 
 def test_what_is_no_minute_or_no_file_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no minute"):
+    with pytest.raises(UsageError, match="is not a minute"):
         read_minute("yesterday")
     with pytest.raises(UsageError, match="cannot be read"):
         read_ids(tmp_path / "none")

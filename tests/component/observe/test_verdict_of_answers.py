@@ -1,4 +1,4 @@
-"""A destination's real answers become the word that people see: delivery to verdict."""
+"""From delivery to verdict: a destination's real answers become the word that people see."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.support.servers.scripted_destination import Reply, Script, scripted_d
 
 
 def found(script: Script, folder: Path, *, batch_count_max: int = 1) -> Finding:
-    """The finding once a task with twenty events has met such answers."""
+    """Return the finding after a task with twenty events got such answers."""
     with scripted_destination(script) as destination:
         to = sample(destination, batch_count_max=batch_count_max)
         plan = replace(plan_for(to), flow_folder=folder, time_box_s=1.0)

@@ -1,6 +1,6 @@
 """Seeded histories of a lane whose owners die between outcomes and mark, beside a retrier.
 
-Each event arrives; what arrives a second time says so, and where nobody died nothing does.
+Each event must arrive. A second arrival must be labelled, and without a death nothing may be.
 """
 
 from contextlib import ExitStack
@@ -17,10 +17,10 @@ from tests.support.servers.scripted_destination import Reply, always
 
 
 class CopyHistory(Second):
-    """One history."""
+    """One seeded history."""
 
     def live(self, dice: Random) -> int:
-        """How often an owner has died."""
+        """Play the history, and return how often an owner has died."""
         self.waiting: list[RecordOut] = []
         self.seen = self.retried = 0
         count = dice.randint(1, 5)
@@ -46,7 +46,7 @@ class CopyHistory(Second):
             self.retry()
 
     def retry(self) -> None:
-        """The retrier sends all that waits, and what comes of it waits again."""
+        """Have the retrier send all waiting events; those not taken wait again."""
         new = [row for row in self.outlet.rows[self.seen :] if row.topic.startswith(RETRY_PREFIX)]
         self.seen = len(self.outlet.rows)
         self.waiting += new
@@ -61,7 +61,7 @@ class CopyHistory(Second):
             self.waiting += [row for row in rows if row.topic.startswith(RETRY_PREFIX)]
 
 
-# A few for each run, a thousand by hand.
+# A dozen histories in each test run, a thousand on request.
 @pytest.mark.parametrize(
     "seeds", [range(12), pytest.param(range(12, 1_012), marks=pytest.mark.long)], ids=len
 )
@@ -79,7 +79,7 @@ def test_what_arrives_again_says_so_and_nothing_else_does(
         again = second_arrivals(came)
         assert all(says for _, says in again), f"history {seed}: {came}"
         says_so = [each for each, says in came if says]
-        assert died[-1] or not says_so, f"history {seed}: {says_so} say so, and nobody died"
+        assert died[-1] or not says_so, f"history {seed}: {says_so} labelled, though nobody died"
         labelled += len(again)
     assert 0 in died
     assert max(died) > 1

@@ -55,7 +55,7 @@ class Ground:
     destinations: dict[str, Destination] = field(default_factory=dict)
     # The time now, and at each later call.
     clock: Callable[[], int] = now_ms
-    # The record that says how far the first tier is.
+    # The record that says how far the first tier was read.
     reach: Reach = field(default_factory=lambda: Reach(0, 3, NUMBER))
 
     def __post_init__(self) -> None:
@@ -84,10 +84,10 @@ class Ground:
         return {A: self.reach}
 
     async def close(self) -> None:
-        """Close nothing; positions have this method."""
+        """Do nothing: real positions have this method."""
 
     def wait(self, where: KafkaPartition, *names: str) -> None:
-        """Have events of these destinations wait there."""
+        """Write waiting events of these destinations."""
         log = self.kafka.logs[where]
         for name in names:
             record = waiting_record(f"demo/{name}")
@@ -192,14 +192,14 @@ def test_what_outlives_the_lease_counts_only_if_nobody_else_has_it(
         assert events_only(ground.outlet.rows)
     else:
         assert end.at == 0
-        assert "another process has it" in end.error
+        assert "another process has these events" in end.error
         assert ground.outlet.rows == []
 
 
 def test_one_that_does_not_answer_holds_up_nobody_behind_it_in_the_log(
     ground: Ground, to: Callable[[str, Script], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds for one record at a time, too: later ones would find the time box over."""
+    """With one record per fetch, later ones would otherwise find the time box over."""
     fetch = ground.kafka.fetch
 
     async def fetch_one(node: int, position: Any, **options: Any) -> Any:
@@ -237,7 +237,7 @@ def test_of_the_slow_each_is_stored_as_it_comes_and_not_with_the_slowest(
     assert ground.run(A, patience_s=None)[A] == RangeEnd(A, 2, 2)
     told = {row.key for row in ground.outlet.rows if row.topic == RECEIPTS}
     assert told == {b"demo/a", b"demo/slowest"}
-    assert not [row for row in ground.outlet.rows if row.topic == DEAD], "it was waited for"
+    assert not [row for row in ground.outlet.rows if row.topic == DEAD], "it must wait for it"
 
 
 def test_what_is_not_stored_of_one_is_not_done_and_the_others_come_to_their_end(
@@ -283,7 +283,7 @@ def test_a_round_of_the_slow_is_no_longer_than_what_is_waited_for_there(
     ground.wait(A, "hangs")
     assert ground.run(A, patience_s=None, timeout_s_max=0.3)[A] == RangeEnd(A, 1, 1)
     may_end.set()
-    # Its deadline comes before another round would.
+    # The event's deadline comes before another round would begin.
     (given_up,) = [row for row in ground.outlet.rows if row.topic == DEAD]
     history = opened(given_up)
     assert (history.cause, history.is_ambiguous) == ("read_timeout", True)

@@ -1,4 +1,4 @@
-"""A dead destination comes back to 20,000 waiting events: they arrive, and not as a storm."""
+"""A dead destination comes back while 20,000 events wait: all arrive, but not as a storm."""
 
 import time
 from collections import Counter
@@ -21,7 +21,7 @@ from tests.support.servers.scripted_destination import Reply, Request, always, s
 from tests.support.suite.samples import decided
 
 WAITING = 20_000
-# As many as the due gate lets out of a Kafka partition at a time.
+# The due gate releases this many from a Kafka partition at a time.
 MICRO_BATCH = 5_000
 REPLY_S = 0.01
 PATIENCE_S = 120.0
@@ -31,7 +31,7 @@ PARALLEL_MAX = 4
 
 
 def waiting(count: int, destination_id: str) -> list[RecordIn]:
-    """Events that failed once, as the gate releases them."""
+    """Return events that failed once, as the due gate releases them."""
     history = History.fresh(now_ms=now_ms(), deadline_s=RetrySchedule().deadline_s)
     situation = Situation(
         batch_count=1,
@@ -64,13 +64,13 @@ def released(row: RecordOut, offset: int) -> RecordIn:
 
 
 def back(outcomes: Sequence[RecordOut]) -> list[RecordIn]:
-    """The events that wait again, as their tier releases them."""
+    """Return the events that wait again, as their tier releases them."""
     rows = [one for one in outcomes if one.topic.startswith("hifi.retry.")]
     return [released(row, offset) for offset, row in enumerate(rows)]
 
 
 def side_by_side(requests: Sequence[Request]) -> list[int]:
-    """For each request, how many others had come within the time that a reply takes."""
+    """Return, for each request, how many came within the time that a reply takes."""
     times = sorted(request.received_s for request in requests)
     return [sum(at - REPLY_S < other <= at for other in times) for at in times]
 
@@ -98,7 +98,7 @@ def test_20_000_waiting_events_drain_without_a_storm(
         parked: list[RecordIn] = []
         for start in range(0, WAITING, MICRO_BATCH):
             parked += back(run(left[start : start + MICRO_BATCH], plan))
-        # Dead: a dozen requests for all of them, and nearly all wait without an attempt.
+        # While it is dead, a dozen requests are sent, and nearly all events wait without one.
         assert len(destination.requests) <= 14
         assert len(parked) == WAITING
         down = len(destination.requests)
@@ -112,12 +112,12 @@ def test_20_000_waiting_events_drain_without_a_storm(
             for start in range(0, len(left), MICRO_BATCH):
                 again += back(run(left[start : start + MICRO_BATCH], plan))
             if len(again) == len(left):
-                # The breaker is still open, and nothing else happens.
+                # The breaker is still open, so only its time moves.
                 breaker_ahead_ms += LOOK_MS
             left = again
         assert destination.accepted_ids == Counter(f"e{n}" for n in range(WAITING))
         beside = side_by_side(destination.requests[down:])
-    # One after the other at first, and never more than the destination's owner allows.
+    # Requests come singly at first, and never more at once than the destination's owner allows.
     assert max(beside[:3]) == 1
     assert max(beside) <= PARALLEL_MAX + 1
     assert len(beside) >= WAITING // 100

@@ -1,4 +1,4 @@
-"""Events that are taken twice are labelled the second time, whichever copy it is (ADR 0117).
+"""Events that arrive twice are labelled the second time, whichever copy that is (ADR 0117).
 
 Workers of delivery and of the retrier are real, and so are their requests; Kafka is in memory.
 """
@@ -39,7 +39,7 @@ class Second(Ground):
     """A lane whose worker dies between outcomes and mark, and a retrier beside it."""
 
     def lane_dies(self, span: Span) -> None:
-        """Leave only the outcomes of the lane's events."""
+        """Let the lane's worker die: only the outcomes of its events are stored."""
         asyncio.run(self.outlet.store([mark_record(LANE, Mark(span.begin, span.end or 0))]))
         self.dies_with(span)
 
@@ -49,7 +49,7 @@ class Second(Ground):
         self.outlet.refusal = lambda _: None
 
     def next_owner(self, *, dies: bool = False) -> None:
-        """Continue from the written marks, as an owner that has read all of them."""
+        """Continue from the written marks, like an owner that has read all of them."""
         marks = MarksLog(self.written())
         asyncio.run(marks.read())
         book = Book()
@@ -65,7 +65,7 @@ class Second(Ground):
         assert self.run(a=span)["a"].at == span.end
 
     def written(self) -> MemoryLog:
-        """The current contents of `hifi.lanes`."""
+        """Return the current contents of `hifi.lanes`."""
         log = MemoryLog()
         log.make(LANES, 1)
         rows = [row for row in self.outlet.rows if row.topic == LANES]
@@ -105,7 +105,7 @@ class Second(Ground):
         )
 
     def came(self) -> list[tuple[str, bool]]:
-        """The ids that the destination has taken, and whether each was labelled."""
+        """Return the ids that the destination accepted, and whether each was labelled."""
         return [
             (event["id"], "hifi-maybe-duplicate" in request.headers)
             for request in self.to["a"].accepted
@@ -114,7 +114,7 @@ class Second(Ground):
 
 
 def waiting(rows: list[RecordOut]) -> list[RecordIn]:
-    """The events that fall due later."""
+    """Return the events that wait, as they will be read when due."""
     found = [row for row in rows if row.topic.startswith(RETRY_PREFIX)]
     return [
         RecordIn(Origin(row.topic, 0, offset), 0, row.key, row.value, row.headers)
@@ -148,7 +148,7 @@ def test_what_a_dead_worker_had_parked_says_so_when_its_next_owner_was_first(
 
 
 def test_what_is_sent_before_anybody_goes_on_says_so_too(second: Second) -> None:
-    """The next owner may overtake it on its way."""
+    """The next owner's copy may overtake this one on its way."""
     second.kafka.write(events(4))
     second.destination("a", always(503))
     second.lane_dies(Span(0, 4))
@@ -176,11 +176,11 @@ def test_what_a_dead_retrier_had_let_wait_anew_says_so_when_its_repeat_was_first
     assert second.run(a=Span(0, 2))["a"].at == 2
     first = waiting(second.outlet.rows)
     where, begun = first[0].origin.log, Reach(0, 2, 77)
-    # It stores that they wait again, and dies before its position is written.
+    # The retrier stores that they wait again, and dies before its position is written.
     anew = waiting(run(first, second.plan(second.doubts({where: begun}))))
     second.to["a"].script = always(200)
     asyncio.run(second.known().read_again({where: (begun.at, begun.until)}, now_ms=now_ms()))
     run(first, replace(second.plan(second.doubts()), replay_until={where: begun.until}))
     run(anew, second.plan(second.doubts({where: Reach(2, 2)})))
-    # Their order is up to the sender of due events.
+    # The order of due events is not fixed.
     assert sorted(second.came()) == [(f"e{n}", True) for n in (0, 0, 1, 1)]

@@ -1,4 +1,4 @@
-"""Destinations share the retrier's micro-batches: none holds up what is due to the others."""
+"""Destinations share the retrier's micro-batches: none holds up due events of the others."""
 
 import asyncio
 import time
@@ -34,14 +34,14 @@ from tests.support.servers.scripted_destination import Reply, scripted_destinati
 
 HEALTHY = 49
 TIERS = retry_topic("")
-# Longer than a shared lane waits, and far from what its owner lets it take. A busy machine may take
-# a second for fifty connections, so that here a shared lane has more than that.
+# The answer takes longer than a shared lane waits, but far less than the destination's timeout.
+# The lane waits for longer than usual here: a busy machine may need a second for fifty connections.
 PATIENCE_S, ANSWER_S = 2.5, 6.0
 TIMEOUT_S = 60.0
 
 
 def plans(folder: Path, *destinations: Destination) -> tuple[Plan, Plan]:
-    """Those of the two lanes, as the retrier makes them."""
+    """Return the plans of the two lanes, as the retrier makes them."""
     settings = RetrierSettings(folder=folder, allow_private=True)
     known = {to.id: to for to in destinations}
     shared, slow = (
@@ -52,7 +52,7 @@ def plans(folder: Path, *destinations: Destination) -> tuple[Plan, Plan]:
 
 
 def waiting(topic: str, outcomes: list[RecordOut]) -> list[RecordIn]:
-    """The records of a topic, as the gate lets them out."""
+    """Return the records of a topic, as the due gate releases them."""
     return [
         RecordIn(Origin(topic, 0, offset), 0, row.key, row.value, row.headers)
         for offset, row in enumerate(row for row in outcomes if row.topic == topic)
@@ -76,12 +76,12 @@ def test_a_hanging_destination_holds_up_nobody_and_is_delivered_when_it_answers(
         took_s = time.monotonic() - begun_s
         assert took_s < ANSWER_S
         assert sum(r.outcome is ReceiptOutcome.DELIVERED for r in receipts(outcomes)) == HEALTHY
-        # It is waited for elsewhere, says that it may be a repeat, and is charged nothing.
+        # Its event is parked for the slow lane, labelled as a possible repeat, and not charged.
         (again,) = waiting(retry_topic("30s", is_parked=True), outcomes)
         history = opened(RecordOut(again.origin.topic, b"", again.value, again.headers))
         assert (history.cause, history.is_ambiguous) == ("slow_answer", True)
         assert history.attempt_count == 1
-        # The next time nobody waits for it at all.
+        # The next time the shared lane does not wait for it at all.
         seen = len(hanging.requests)
         moved = run([again], shared)
         assert len(hanging.requests) == seen
@@ -99,7 +99,7 @@ def test_an_answer_that_came_while_the_worker_was_busy_counts() -> None:
     async def scenario() -> Attempt:
         waits = asyncio.create_task(_within(answer(), 0.1))
         await asyncio.sleep(0)
-        # As opening thousands of events does.
+        # Reading thousands of events blocks the loop like this.
         time.sleep(0.3)  # noqa: ASYNC251 - it is to be heard by nobody
         return await waits
 
@@ -121,7 +121,7 @@ def test_who_answers_quickly_again_is_served_with_the_others_again(tmp_path: Pat
 
 
 def test_a_slow_destination_that_is_shut_parks_like_any_other(tmp_path: Path) -> None:
-    """Otherwise its crowd would stand before the due events of other slow destinations."""
+    """Otherwise its many events would come before due events of other slow destinations."""
     at_ms = now_ms()
     shut = Breaker(BreakerState.OPEN, open_count=1, until_ms=at_ms + 30_000)
     known = FlowRecord(Flow(breaker=shut, slow_left=QUICK_ANSWERS), updated_at_ms=at_ms)

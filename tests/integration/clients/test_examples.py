@@ -1,4 +1,4 @@
-"""The examples run as they stand: what the senders send arrives at each of the receivers."""
+"""The examples run as they are: the senders' events arrive at each of the receivers."""
 
 import json
 import os
@@ -29,7 +29,7 @@ PYTHON, JAVASCRIPT, JAVA = (
 )
 STREAM = "of-the-examples"
 SECRET = "whsec_YWxsIGV4YW1wbGVzIGhhdmUgYSBzZWNyZXQ="
-# `{port}` is where it is to listen.
+# `{port}` stands for the port to listen on.
 RECEIVERS: dict[str, tuple[Path, list[str]]] = {
     "fastapi": (PYTHON, [sys.executable, "-m", "uvicorn", "receive_fastapi:app", "--port={port}"]),
     "flask": (
@@ -45,7 +45,7 @@ SENDERS = (
     [sys.executable, str(PYTHON / "send_async.py")],
     ["node", str(JAVASCRIPT / "send.js")],
 )
-# Flask comes with the load tests, Express by npm.
+# The load tests install Flask, and npm installs Express.
 HAS_FLASK, HAS_EXPRESS = find_spec("flask") is not None, has_express()
 MISSING = {
     *(() if HAS_FLASK else ("flask",)),
@@ -61,7 +61,7 @@ class Receiving:
 
 @contextmanager
 def receiving(folder: Path, argv: list[str]) -> Iterator[Receiving]:
-    """A receiver of the examples, and what it prints: the ids of events."""
+    """Run one of the examples' receivers, with the printed ids of events."""
     (port,) = pick_free(1)
     process = subprocess.Popen(
         [each.format(port=port) for each in argv],
@@ -88,7 +88,7 @@ def receiving(folder: Path, argv: list[str]) -> Iterator[Receiving]:
 
 def _answers(port: int) -> bool:
     try:
-        # Unsigned, and so refused.
+        # The request is unsigned, and therefore refused.
         return httpx.post(f"http://127.0.0.1:{port}/hifi", content=b"[]").status_code == 401
     except httpx.TransportError:
         return False
@@ -132,5 +132,5 @@ def test_what_each_example_sends_arrives_at_each_that_receives(
 
 
 def _has_all(found: Receiving, ids: list[str]) -> bool:
-    # Servers say other things besides.
+    # Servers print other lines, too.
     return set(ids) <= set(found.lines)

@@ -1,4 +1,4 @@
-"""Every event that a sender was promised is in the log after a kill of gateway, line or sender."""
+"""Every promised event is in the log after a kill of the gateway, the line or the sender."""
 
 import random
 import signal
@@ -26,7 +26,7 @@ from tests.tidy import sources
 pytestmark = pytest.mark.integration
 
 SENDERS = 2
-# Long enough for some requests of each sender.
+# Enough events for some requests of each sender.
 ROUND_EVENTS = 2_000
 DRAIN_S = 120
 
@@ -75,7 +75,7 @@ class Senders:
     def run(self) -> None:
         while not self.stop.is_set():
             self.sent.append(self.hifi.send({"text": "x" * 100}))
-            # These go as one text.
+            # These events go as one text.
             self.sent.extend(self.hifi.send_many([{"text": "y" * 100}] * 7))
 
     @contextmanager
@@ -92,11 +92,11 @@ class Senders:
 
     def wait_for_more(self, what: str) -> None:
         enough = self.accepted() + ROUND_EVENTS
-        wait_until(lambda: self.accepted() >= enough, what=f"more is accepted after {what}")
+        wait_until(lambda: self.accepted() >= enough, what=f"more events are accepted after {what}")
 
 
 def sent_through(kafka: Cluster, *, kills: int, cuts: int, silences: int) -> None:
-    """Trouble of each kind so often, under load; then every yes is looked for in the log."""
+    """Cause this much trouble of each kind under load; then find all promised events in the log."""
     stream = new_stream(kafka.bootstrap_servers)
     with replaceable(kafka) as gateway:
         gateway.start()
@@ -141,7 +141,7 @@ def test_what_was_accepted_is_in_the_log_after_twenty_of_each(kafka: Cluster) ->
 
 
 def figures(**found: int) -> None:
-    """Print figures for a long run with -s."""
+    """Print figures when a long run has -s."""
     sys.stdout.write(f"{found}\n")
 
 
@@ -151,7 +151,7 @@ def _has_more(lines: list[str], nth: int) -> bool:
 
 @pytest.fixture(params=["node", "go"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """A program that sends through the client of another language."""
+    """Build and return a program that sends through another language's client."""
     if request.param == "node":
         return [program("node"), "clients/javascript/trials/under_way.js"]
     build = [program("go"), "build", "-o", str(tmp_path / "underway"), "./trials/underway"]
@@ -179,7 +179,7 @@ def told(client: list[str], kafka: Cluster, *, kills: int) -> None:
         reader.start()
         try:
             for nth in range(kills):
-                wait_until(partial(_has_more, lines, nth), what="more is accepted")
+                wait_until(partial(_has_more, lines, nth), what="more events are accepted")
                 gateway.line.target = None
                 gateway.kill()
                 gateway.start()
@@ -217,7 +217,7 @@ def test_what_other_clients_were_told_is_in_the_log_after_twenty_of_each(
 
 @contextmanager
 def spooling(url: str, stream: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that sends, killed when the block ends."""
+    """Run a process that sends, and kill it when the block ends."""
     program = [sys.executable, "-m", "tests.support.gateway.spooling_client"]
     process = subprocess.Popen(
         [*program, url, stream, str(folder / "spool"), str(folder / "yes")],
@@ -236,7 +236,7 @@ def spooling(url: str, stream: str, folder: Path) -> Iterator[subprocess.Popen[s
 
 
 def spooled_through(kafka: Cluster, folder: Path, *, kills: int) -> None:
-    """Kill the process so often, the first time with its spool full, and let the next one send."""
+    """Kill the process this often, the first time with a full spool, and let the next one send."""
     stream = new_stream(kafka.bootstrap_servers)
     with replaceable(kafka) as gateway:
         url = f"http://127.0.0.1:{gateway.line.port}"

@@ -1,4 +1,4 @@
-"""A destination set over HTTP is live in the running drivers: made, changed, paused, removed."""
+"""A destination set over HTTP takes effect in running drivers: added, changed, paused, removed."""
 
 import time
 from typing import Any
@@ -41,13 +41,13 @@ def arrives(hifi: RunningHifi, destination: ScriptedDestination, event_id: str) 
 
 
 def goes_over_to(hifi: RunningHifi, destination: ScriptedDestination) -> None:
-    """A change is live within 5 s; what comes before that may go to the old address, or to both."""
+    """A change takes effect within 5 s; earlier events may go to the old address, or to both."""
 
     def has_come() -> bool:
         assert hifi.post(STREAM, [{"id": f"second-{time.monotonic_ns()}"}]).status_code == 200
         return destination.wait_for(lambda: bool(destination.accepted), timeout_s=0.5)
 
-    wait_until(has_come, what="the change is live")
+    wait_until(has_come, what="the change takes effect")
 
 
 def test_settings_are_live_without_a_restart(hifi: RunningHifi) -> None:
@@ -66,7 +66,7 @@ def test_settings_are_live_without_a_restart(hifi: RunningHifi) -> None:
         assert request.headers["authorization"] == "Bearer t0ken"
         assert Webhook(secret).verify(request.body, request.headers) == [{"id": "first"}]
 
-        # Another address: the token does not follow by itself, what only signs may stay.
+        # Another address: the token does not follow by itself, but signing secrets may stay.
         moved = httpx.put(f"{hifi.gateway}{PATH}", json={"url": other.url}, timeout=30)
         assert (moved.status_code, moved.json()["code"]) == (409, "secret_changed")
         put(hifi, other.url, auth=auth)

@@ -1,7 +1,7 @@
 """A stream keeps its order through every answer of its destination and every kill.
 
-One kill of a worker every day; of workers and of drivers as often as --kills says, with `make
-test-long ARGS="-k in_its_order --kills=10"`.
+Each day one worker is killed; `make test-long ARGS="-k in_its_order --kills=10"` kills workers and
+drivers this often.
 """
 
 import random
@@ -32,7 +32,7 @@ _SEED = 11
 
 @dataclass
 class Mood:
-    """Fails now and then, or always."""
+    """A destination that fails sometimes, or always."""
 
     dice: random.Random
     is_down: bool = False
@@ -66,11 +66,11 @@ class Ground:
         return state in fetch(metrics)
 
     def check(self) -> None:
-        """Check that each event came, in order but for repeats, which say that they may be."""
+        """Check that each event arrived, in order except for repeats, which are labelled."""
         books = self.hifi.wait_for_balance(
             self.to.id,
             lambda b: b.acked == b.delivered == self.posted,
-            what="all of it is delivered",
+            what="all events are delivered",
             timeout_s=3 * PATIENCE_S,
         )
         assert (books.unaccounted, books.dead, books.waiting, books.queued) == (0, 0, 0, 0)
@@ -82,7 +82,7 @@ class Ground:
             if "hifi-maybe-duplicate" not in request.headers
             for event in request.events
         )
-        assert max(unlabelled.values()) == 1, "an event came twice and did not say that it may"
+        assert max(unlabelled.values()) == 1, "an event arrived twice without a label"
 
 
 @pytest.fixture
@@ -101,17 +101,17 @@ def ground(hifi: RunningHifi, request: pytest.FixtureRequest) -> Iterator[Ground
 def test_one_event_holds_up_all_behind_it_and_no_other_destination(ground: Ground) -> None:
     ground.mood.is_down = True
     ground.post(20)
-    wait_until(ground.is_held, what="it is held", timeout_s=PATIENCE_S)
+    wait_until(ground.is_held, what="the destination is held", timeout_s=PATIENCE_S)
     assert ground.beside.wait_for(
         lambda: len(ground.beside.accepted_ids) == 20, timeout_s=PATIENCE_S
     )
     books = ground.hifi.balance(ground.to.id)
     assert (books.acked, books.queued, books.waiting) == (20, 20, 0)
     ground.mood.is_down = False
-    # It need not wait for its turn once a person wants it so.
+    # After a person's request the event does not wait for its time.
     ground.hifi.change(replace(ground.to, resumed_at_ms=now_ms()))
     ground.check()
-    wait_until(lambda: not ground.is_held(), what="it goes on", timeout_s=PATIENCE_S)
+    wait_until(lambda: not ground.is_held(), what="the lane continues", timeout_s=PATIENCE_S)
 
 
 def kill_while_it_sends(ground: Ground, kill: Callable[[Campaign], None]) -> None:

@@ -1,7 +1,7 @@
-"""No kill in mid-batch loses an event, and an event that comes twice says that it may.
+"""No kill in mid-batch loses an event, and an event that arrives twice is labelled.
 
-A worker once in every run; with `make test-long` a driver and all of Hifi three times, and each
-thirty times, or fewer with its ARGS="-k many_times --kills=10".
+Each run kills one worker; `make test-long` also kills a driver and all of Hifi three times, and
+each of them thirty times, or fewer with its ARGS="-k many_times --kills=10".
 """
 
 import json
@@ -37,13 +37,13 @@ pytestmark = pytest.mark.integration
 _ROUND = 400
 _BATCH = 10
 _FAULTS = 0.05
-# The same faults at every run.
+# The same faults in each run.
 _SEED = 7
 
 
 @dataclass
 class Campaign:
-    """A stream, its destination, and what each kill found under way."""
+    """A stream, its destination, and the work that each kill interrupted."""
 
     hifi: RunningHifi
     destination: ScriptedDestination
@@ -57,7 +57,7 @@ class Campaign:
         before = len(self.destination.requests)
         events = [{"id": f"r{number}-{n}", "partitionkey": f"k{n % 13}"} for n in range(_ROUND)]
         assert self.hifi.post(self.to.stream, events).status_code == 200
-        # Half of the faults' local retries and some first requests are behind us by then.
+        # By then, half of the faults' local retries and some first requests are over.
         assert self.destination.wait_for(
             lambda: len(self.destination.requests) >= before + 6, timeout_s=PATIENCE_S
         )
@@ -68,12 +68,12 @@ class Campaign:
         self.in_flight |= may_be_sent([*newest(before_kill).items(), *meanwhile])
 
     def check(self) -> None:
-        """Every event has its outcome; repeats were in flight, and each is labelled."""
+        """Check that each event has its outcome; repeats were in flight, and are labelled."""
         books = self.hifi.wait_for_balance(
             self.to.id,
             lambda b: b.acked == _ROUND * self.kills and b.queued == b.waiting == 0,
-            what="all of it settles",
-            # Parked events wait for a tier, and once more if the destination fails them again.
+            what="all events are settled",
+            # Parked events wait for a tier, and once more if the destination fails again.
             timeout_s=3 * PATIENCE_S,
         )
         assert (books.unaccounted, books.dead) == (0, 0)
@@ -88,9 +88,9 @@ class Campaign:
         seen: set[str] = set()
         for request in self.destination.accepted:
             ids = {event["id"] for event in request.events}
-            # The first of two may be plain; whatever comes again says so.
+            # The first of two copies may be unlabelled; each later one is labelled.
             is_plain = "hifi-maybe-duplicate" not in request.headers
-            assert not (is_plain and ids & seen), "a second copy did not say that it may be one"
+            assert not (is_plain and ids & seen), "a second copy has no label"
             seen |= ids
         log.info(
             "campaign.done",
@@ -103,7 +103,7 @@ class Campaign:
 
 
 def faulty() -> Script:
-    """One answer in twenty is a 503; each takes a moment, so that a kill falls between two."""
+    """Answer one request in twenty with 503, each with a delay in which a kill can fall."""
     dice = random.Random(_SEED)
 
     def script(_: int, __: Request) -> Reply:
@@ -124,19 +124,19 @@ def campaign(hifi: RunningHifi, request: pytest.FixtureRequest) -> Iterator[Camp
 
 
 def kill_worker(campaign: Campaign) -> None:
-    """One of the processes that send; Spark tries its task again."""
-    wait_until(lambda: bool(_workers(_driver(campaign))), what="somebody is sending", look_s=0.02)
+    """Kill one of the processes that send; Spark retries its task."""
+    wait_until(lambda: bool(_workers(_driver(campaign))), what="a worker is sending", look_s=0.02)
     _kill(_workers(_driver(campaign))[0])
 
 
 def kill_driver(campaign: Campaign) -> None:
-    """The delivery process with its JVM and its workers."""
+    """Kill the delivery process with its JVM and its workers."""
     _kill_child(campaign.hifi.stack.children["delivery"])
     _come_back(campaign)
 
 
 def kill_everything(campaign: Campaign) -> None:
-    """Every process of Hifi's, Kafka among them."""
+    """Kill every process of Hifi, including Kafka."""
     stack = campaign.hifi.stack
     children = [
         *stack.children.values(),
@@ -184,7 +184,7 @@ def _come_back(campaign: Campaign) -> None:
     """Restart as `hifi up` does, but without its wait for a service that dies too often."""
     stack = campaign.hifi.stack
     stack.restarts.forgive()
-    # Kafka first: a service that finds none ends at once, and is started again by the next look.
+    # Kafka first: a service that finds no Kafka ends at once, and the next look starts it again.
     stack.look_after()
 
     def is_back() -> bool:
@@ -210,7 +210,7 @@ def _driver(campaign: Campaign) -> int:
 
 
 def _workers(driver: int) -> list[int]:
-    """The copies of the worker daemon under a driver, busiest first."""
+    """Return the copies of the worker daemon under a driver, busiest first."""
     parents = {int(p.name): _parent(int(p.name)) for p in Path("/proc").glob("[0-9]*")}
     daemons = {pid for pid in parents if "-m delivery.lanes.worker_daemon" in _command(pid)}
 
@@ -232,7 +232,7 @@ def _ticks(pid: int) -> int:
 
 
 def _stat(pid: int, nth: int) -> int | None:
-    """A number of /proc/PID/stat, counted from the state that follows the command."""
+    """Return a number of /proc/PID/stat, counted from the state that follows the command."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[nth])
     except OSError:
@@ -249,5 +249,5 @@ def _command(pid: int) -> str:
 def _kill(pid: int) -> None:
     assert _stat(pid, 1) is not None, "it was dead already"
     os.kill(pid, signal.SIGKILL)
-    # Its parent reaps it: then it is gone, and not a zombie either.
+    # Once reaped by its parent, the process is gone, and not even a zombie.
     wait_until(lambda: _stat(pid, 1) is None, what=f"the worker {pid} is gone")

@@ -25,12 +25,12 @@ def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
         positions.enter("places/back", {KafkaPartition("hifi.stream.places", 2): 4})
         positions.enter("places/new", {})
         async with asyncio.timeout(60):
-            # The first group ever makes Kafka create its topic for them.
+            # For the first group ever, Kafka creates its topic of groups.
             while positions._newest:
                 await positions.commit()
                 await asyncio.sleep(0.1)
         await positions.close()
-        # As a lane asks whose marks are lost.
+        # A lane that has lost its marks asks like this.
         assert await positions.last(["places/back", "places/never"]) == {
             "places/back": {KafkaPartition("hifi.stream.places", 2): 4},
             "places/never": {},

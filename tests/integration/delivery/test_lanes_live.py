@@ -58,7 +58,7 @@ def test_a_paused_lane_keeps_its_position_and_a_changed_one_sends_otherwise(
         assert max(destination.accepted_ids.values()) == 1
         assert all(request.received_s > changed_s for request in while_paused)
         assert [len(request.events) for request in while_paused] == [1] * 10
-        # The promise is 5 s; cores of a test machine have other work too.
+        # The promise is 5 s; a test machine's cores have other work, too.
         assert took_s < PATIENCE_S / 3
 
 
@@ -70,7 +70,7 @@ def micro_batches(port: int, destination: Destination) -> int:
         pages.append(fetch(f"http://127.0.0.1:{port}/metrics"))
         return bool(pages[-1])
 
-    wait_until(is_told, what="a busy process has told its figures")
+    wait_until(is_told, what="a busy process has published its figures")
     lines = pages[-1].splitlines()
     return round(sum(float(line.removeprefix(name)) for line in lines if line.startswith(name)))
 
@@ -94,8 +94,9 @@ def test_a_lane_in_trouble_rests_and_wakes_up_for_a_pause_and_for_its_destinatio
                 time.sleep(0.1)
             return micro_batches(port, to) - before
 
-        # A lane that waits for its time box seems to rest too; trouble lasts longer than one.
-        wait_until(lambda: made_in_3_s() >= 1, what="it is tried")
+        # A lane that waits for its time box looks like a resting one; trouble lasts longer than a
+        # box.
+        wait_until(lambda: made_in_3_s() >= 1, what="the destination is tried")
         wait_until(
             lambda: made_in_3_s() + made_in_3_s() + made_in_3_s() <= 3, what="the lane rests"
         )
@@ -108,7 +109,7 @@ def test_a_lane_in_trouble_rests_and_wakes_up_for_a_pause_and_for_its_destinatio
         assert made_in_3_s() <= 2
         is_well = True
         wait_until(lambda: made_in_3_s() >= 4, what="the lane no longer rests")
-        # Events that failed often wait for longer than a test does.
+        # Events that failed often wait for longer than a test takes.
         hifi.wait_for_balance(
             to.id, lambda b: b.delivered + b.waiting == sent, what="all delivered or waiting"
         )
@@ -117,7 +118,7 @@ def test_a_lane_in_trouble_rests_and_wakes_up_for_a_pause_and_for_its_destinatio
 
 
 def test_a_lane_moves_to_real_time_and_back_and_sends_nothing_twice(hifi: RunningHifi) -> None:
-    """It is one row throughout, which is planned otherwise."""
+    """The lane stays one strand throughout, planned in different ways."""
     with scripted_destination() as destination:
         to = Destination(stream="moving", name="to", url=destination.url)
         hifi.add(to)
@@ -125,23 +126,25 @@ def test_a_lane_moves_to_real_time_and_back_and_sends_nothing_twice(hifi: Runnin
         hifi.wait_for_balance(to.id, lambda b: b.delivered == 20, what="20 delivered")
         change(hifi, replace(to, latency="realtime"))
 
-        wait_until(lambda: follows(hifi.kafka, to.id), what="it follows its log")
+        wait_until(lambda: follows(hifi.kafka, to.id), what="the lane follows its log")
         assert hifi.post("moving", ids("second", 20)).status_code == 200
         wait_until(lambda: len(destination.accepted_ids) == 40, what="40 arrived")
         hifi.wait_for_balance(to.id, lambda b: b.delivered == 40, what="40 delivered")
         change(hifi, to)
-        wait_until(lambda: not follows(hifi.kafka, to.id), what="it no longer follows its log")
+        wait_until(
+            lambda: not follows(hifi.kafka, to.id), what="the lane no longer follows its log"
+        )
         assert hifi.post("moving", ids("third", 20)).status_code == 200
         hifi.wait_for_balance(to.id, lambda b: b.delivered == 60, what="60 delivered")
         expected = [event["id"] for name in ("first", "second", "third") for event in ids(name, 20)]
         assert destination.accepted_ids == Counter(expected)
         assert not [r for r in destination.accepted if "hifi-maybe-duplicate" in r.headers]
-    wait_until(lambda: passed(hifi.kafka, to.id) == 60, what="all of it is behind the lane")
+    wait_until(lambda: passed(hifi.kafka, to.id) == 60, what="the lane has passed all events")
     assert hifi.balance(to.id).unaccounted == 0
 
 
 def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: RunningHifi) -> None:
-    """All that a record may hold comes out again, and a lone record waits for no others."""
+    """All that a record may hold arrives unchanged, and a lone record does not wait for others."""
     odd = b'{"id": "odd",\n "says": "=,- \xc3\xa9"}'
     timed: list[tuple[str, bytes | None]] = [("event-time-ms", b"2000"), ("event-id", b"six")]
     records: list[Record] = [
@@ -150,16 +153,16 @@ def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: Run
         (b"k", None, []),
         (b"k", b"4", []),
         (b"k", b"5", []),
-        # More headers than ours have.
+        # These have more headers than the gateway writes.
         (b"k", b"6", [("a", b"1"), ("b", None), ("c", b","), ("c", b""), *timed]),
     ]
     with scripted_destination() as destination:
-        # Asking for the envelope's facts shows that they crossed too.
+        # Asking for the envelope's facts shows that they arrived, too.
         to = Destination(stream="odd", name="to", url=destination.url, body_format="cloudevents")
         hifi.add(to)
         change(hifi, replace(to, latency="realtime"))
 
-        wait_until(lambda: follows(hifi.kafka, to.id), what="it follows its log")
+        wait_until(lambda: follows(hifi.kafka, to.id), what="the lane follows its log")
 
         def have_come(count: int) -> bool:
             return len(destination.accepted_ids) == count
@@ -172,7 +175,7 @@ def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: Run
             waits_s.append(time.monotonic() - begun_s)
         bodies = b"".join(request.body for request in destination.accepted)
         found = {one["id"]: one for request in destination.accepted for one in request.events}
-    # Held until its task ends, each would wait for most of that.
+    # An event that waits for the end of its task would wait for most of that time.
     assert min(waits_s) < 2.5, f"lone events waited {waits_s}"
     assert odd in bodies
     assert found["a=b,c"]["time"] == "1970-01-01T00:00:01.000Z"

@@ -1,4 +1,4 @@
-"""Destinations with a limit that nobody told us get nearly all that they can take."""
+"""Destinations with limits that Hifi has not been told get nearly all that they can take."""
 
 import threading
 import time
@@ -13,16 +13,16 @@ from tests.support.servers.scripted_destination import Reply, Request, scripted_
 pytestmark = pytest.mark.integration
 
 ANSWER_S = 0.1
-# In that time the limit is found.
+# The time within which the limit is found.
 FIND_S = 10
-# Shares of the rate at a known limit. Beside other tests answers come late now and then, which
-# lowers a limit; a limit that is not found gets 0.05 (ADR 0040).
+# Shares of the rate at a known limit. Beside other tests, answers are sometimes late, which lowers
+# a limit; with a limit that is not found, the share is 0.05 (ADR 0040).
 ALONE, BESIDE_OTHERS = 0.85, 0.4
 
 
 @dataclass
 class AtOnce:
-    """Takes `limit` requests at once, and refuses more immediately."""
+    """A destination that takes `limit` requests at once, and immediately refuses more."""
 
     limit: int
     status: int
@@ -43,7 +43,7 @@ class AtOnce:
         return Reply()
 
     def since(self, begun_s: float) -> tuple[int, int]:
-        """How many requests it has taken and refused since then."""
+        """Return how many requests it has taken and refused since then."""
         late = [is_taken for at_s, is_taken in self.answers if at_s >= begun_s]
         return sum(late), len(late) - sum(late)
 
@@ -58,7 +58,7 @@ def gets_nearly_all(
     share: float,
     parallel_max: int = 4,
 ) -> None:
-    """It gets `share` of what a known limit gives, at the same time, on an equally busy machine."""
+    """Check that Hifi sends `share` of the rate at a known limit, measured beside it."""
     found, told = AtOnce(limit, status), AtOnce(limit, status)
     could = round(seconds * limit / ANSWER_S)
     ids = [{"id": f"{number}"} for number in range(could)]
@@ -70,13 +70,13 @@ def gets_nearly_all(
         for at in range(0, could, 500):
             for each in (stream, f"{stream}-told"):
                 assert hifi.post(each, ids[at : at + 500]).status_code == 200
-        wait_until(lambda: bool(found.answers and told.answers), what="the first request of each")
+        wait_until(lambda: bool(found.answers and told.answers), what="each has its first request")
         begun_s = max(found.answers[0][0], told.answers[0][0])
         time.sleep(seconds)
         taken, _ = found.since(begun_s)
         as_told, _ = told.since(begun_s)
         late_taken, late_refused = found.since(begun_s + FIND_S)
-    assert as_told >= could / 10, "the machine is too busy to say"
+    assert as_told >= could / 10, "the machine is too busy to tell"
     assert taken >= share * as_told
     assert late_refused < 0.05 * (late_taken + late_refused)
 

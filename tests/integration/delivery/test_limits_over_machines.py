@@ -1,4 +1,4 @@
-"""Three machines, each with its own flow files, keep a destination's limits: as it counts itself.
+"""Three machines, each with its own flow files, keep a destination's limits by its own count.
 
 Real Kafka, real HTTP, a process for each; only their events come from no lane.
 """
@@ -22,22 +22,22 @@ from tests.support.servers.scripted_destination import Reply, Request, scripted_
 pytestmark = pytest.mark.integration
 
 NAMES = ("a", "b", "c")
-# News must be everywhere after this time.
+# By then, news is known everywhere.
 KNOWN_S = 2.0
 WINDOW_S = 10.0
 
 
 @dataclass
 class Counting:
-    """Notes how many requests are under way at once, and when each machine sent."""
+    """A destination that notes how many requests run at once, and when each machine sent."""
 
     answer_s: float
     busy: int = 0
     sent: list[tuple[float, str]] = field(default_factory=list)
-    # How many were under way from then on.
+    # How many requests were under way from each time on.
     at_once: list[tuple[float, int]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    # How the next request of a machine is answered; otherwise it is taken.
+    # The answer to a machine's next request; requests without one are accepted.
     answers: dict[str, Reply] = field(default_factory=dict)
 
     def __call__(self, _: int, request: Request) -> Reply:
@@ -62,7 +62,7 @@ class Counting:
         return sum(begin_s <= at_s < end_s for at_s, _ in list(self.sent))
 
     def spans(self, begin_s: float, end_s: float) -> list[tuple[float, int]]:
-        """How long each number of requests was under way."""
+        """Return how long each number of requests was under way."""
         steps = [each for each in self.at_once if begin_s <= each[0] < end_s]
         return [(later - sooner, count) for (sooner, count), (later, _) in pairwise(steps)]
 
@@ -78,8 +78,10 @@ def state_topic(kafka: Cluster) -> str:
 
 
 def all_send(server: Counting) -> float:
-    """Return the time at which all of them had sent something."""
-    wait_until(lambda: {name for _, name in list(server.sent)} == set(NAMES), what="all send")
+    """Return the time at which all machines had sent something."""
+    wait_until(
+        lambda: {name for _, name in list(server.sent)} == set(NAMES), what="all machines send"
+    )
     return time.monotonic()
 
 
@@ -123,16 +125,16 @@ def test_what_one_machine_has_met_all_know_within_two_seconds(
         to = {"stream": "known", "name": "to", "url": destination.url, "rate_per_s": 60.0}
         with machines(state_topic, tmp_path, to | {"batch_count_max": 1}, NAMES):
             wait(all_send(server) + 1.0)
-            # One is asked to leave it alone for a while.
+            # One machine is asked to wait.
             server.answers["a"] = Reply(429, {"retry-after": str(asked_s)})
             met_s = time.monotonic()
-            wait_until(lambda: "a" in server.names(met_s, met_s + 9), what="one has met it")
+            wait_until(lambda: "a" in server.names(met_s, met_s + 9), what="one machine has met it")
             first_s = min(at_s for at_s, name in list(server.sent) if at_s >= met_s and name == "a")
             server.answers.clear()
             wait(first_s + asked_s)
             assert server.names(first_s + KNOWN_S, first_s + asked_s) == set()
-            wait_until(lambda: server.count(first_s + asked_s, 1e12) > 0, what="it goes on")
-            # One gets no more answer than that: its breaker opens, and so do those of the others.
+            wait_until(lambda: server.count(first_s + asked_s, 1e12) > 0, what="sending continues")
+            # One machine gets only this answer: its breaker opens, and so do the other machines'.
             server.answers["b"] = Reply(503)
             fails_s = time.monotonic()
             wait_until(
@@ -140,7 +142,7 @@ def test_what_one_machine_has_met_all_know_within_two_seconds(
                     server.count(fails_s, 1e12) > 0
                     and time.monotonic() - server.sent[-1][0] > KNOWN_S
                 ),
-                what="nobody sends",
+                what="no machine sends",
             )
             ended_s = server.sent[-1][0]
             last_s = max(at_s for at_s, name in list(server.sent) if name == "b")

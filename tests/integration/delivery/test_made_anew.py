@@ -1,4 +1,4 @@
-"""A topic is deleted and made again: lanes send all of the new one, and all of it once."""
+"""After a topic is deleted and recreated, lanes send all events of the new one exactly once."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def ids(prefix: str, count: int) -> list[dict[str, str]]:
 
 
 def arrived(at: ScriptedDestination, prefix: str, count: int) -> None:
-    """Each of them, once."""
+    """Wait for these events, and check that each arrived once."""
     wait_until(
         lambda: sum(each.startswith(prefix) for each in at.accepted_ids) >= count,
         what=lambda: f"{prefix}: {len(at.accepted_ids)} ids have arrived in all",
@@ -38,7 +38,7 @@ def test_all_of_a_topic_that_was_made_anew_arrives_once_though_it_has_as_much_as
         assert hifi.post(STREAM, ids("first", 200)).status_code == 200
         for at in (one, other):
             arrived(at, "first", 200)
-        # While lanes run, and while none does.
+        # Recreate the topic while lanes run, and then while none does.
         asyncio.run(make_anew(hifi.kafka, stream_spec(STREAM)))
         assert hifi.post(STREAM, ids("second", 400)).status_code == 200
         for at in (one, other):

@@ -1,4 +1,4 @@
-"""While Kafka takes no outcome nothing counts as done, whatever HTTP says; nothing is lost."""
+"""While Kafka accepts no outcome, no event counts as done, whatever HTTP says; nothing is lost."""
 
 import asyncio
 import random
@@ -18,8 +18,8 @@ from tests.support.servers.scripted_destination import Reply, always, scripted_d
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 # More than a batch of Spark's Kafka producer holds (16 KiB), so that each dead letter is refused
-# alone: a refused batch of several is split into what it was, again and again, until its two
-# minutes are over (KAFKA-8350, mended after the client that Spark brings).
+# alone. A refused batch of several is split into the same batches again and again until its two
+# minutes are over (KAFKA-8350, fixed after the client that Spark includes).
 _PAD_BYTES = 20_000
 
 
@@ -41,7 +41,7 @@ def test_with_kafka_away_the_position_stays_though_every_request_succeeds(
             lambda: len(destination.accepted_ids) > 20, timeout_s=PATIENCE_S
         )
         with frozen(kafka, 1):
-            # Some of a task's events were read beforehand; the requests for those go on.
+            # Some of a task's events were read beforehand; their requests continue.
             requests = len(destination.accepted)
             destination.wait_for(
                 lambda: len(destination.accepted) > requests + 3, timeout_s=PATIENCE_S / 3
@@ -49,8 +49,8 @@ def test_with_kafka_away_the_position_stays_though_every_request_succeeds(
         books = hifi.wait_for_balance(
             to.id,
             lambda b: b.delivered == 220,
-            what="all of it arrives",
-            # Some of it was parked, and waits in a tier until the retrier has found Kafka again.
+            what="all events arrive",
+            # Some events were parked, and wait in a tier until the retrier has found Kafka again.
             timeout_s=3 * PATIENCE_S,
         )
         assert books.unaccounted == 0
@@ -64,7 +64,7 @@ def test_dead_letters_that_cannot_be_written_stop_the_lane_and_lose_nothing(
     hifi: RunningHifi,
 ) -> None:
     with scripted_destination() as destination:
-        # One by one: refused halves, over several tries of a task, would shut the breaker.
+        # Single events: refused halves, over several tries of a task, would open the breaker.
         to = Destination(stream="unwritable", name="to", url=destination.url, batch_count_max=1)
         hifi.add(to)
         # A cold lane parks events that it has no time for, and then the retrier would die instead.
@@ -83,7 +83,7 @@ def test_dead_letters_that_cannot_be_written_stop_the_lane_and_lose_nothing(
             died = f'hifi_delivery_lane_restarts_total{{destination="{to.id}"}}'
             wait_until(
                 lambda: died in fetch(metrics),
-                what="the lane died and says so",
+                what="the lane has died and logged it",
                 timeout_s=3 * PATIENCE_S,
             )
             assert passed(hifi.kafka, to.id) == 1
@@ -97,7 +97,7 @@ def test_dead_letters_that_cannot_be_written_stop_the_lane_and_lose_nothing(
             to.id, lambda b: b.dead == 5, what="5 dead letters", timeout_s=3 * PATIENCE_S
         )
         assert (books.queued, books.unaccounted) == (0, 0)
-        # A try that was refused may have written some of them: outcomes may repeat, none may lack.
+        # A refused try may have written some of them: outcomes may repeat, but none may be missing.
         resting = {dict(one.headers)[EVENT_ID] for one in hifi.dead_letters(to.id)}
         assert resting == {f"u{n}".encode() for n in range(5)}
 

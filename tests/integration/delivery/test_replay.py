@@ -1,4 +1,4 @@
-"""Replays live: out of an archive by a command, and by a retrier that is killed meanwhile."""
+"""Replays live: from an archive by a command, and by a retrier that is killed meanwhile."""
 
 import asyncio
 import os
@@ -72,7 +72,9 @@ def test_what_only_the_archive_has_is_sent_again_once_out_of_it(
             again = [r for r in destination.accepted if r.headers.get("hifi-replay") == "old"]
             return Counter(event["id"] for request in again for event in request.events)
 
-        wait_until(lambda: len(came()) == count, what="all came again", timeout_s=3 * PATIENCE_S)
+        wait_until(
+            lambda: len(came()) == count, what="all events arrived again", timeout_s=3 * PATIENCE_S
+        )
         assert came() == Counter(event["id"] for event in old)
         goes_on_until_it_is_cancelled(hifi, stream, count, *whole)
         books = hifi.balance(to.id)
@@ -80,7 +82,7 @@ def test_what_only_the_archive_has_is_sent_again_once_out_of_it(
 
 
 def goes_on_until_it_is_cancelled(hifi: RunningHifi, stream: str, count: int, *whole: str) -> None:
-    """Kill the command and run it again: events that it had queued are queued once."""
+    """Kill the command and run it again: the events that it had queued are queued once."""
     url = f"{hifi.gateway}/v1/streams/{stream}/replays/cut"
     command = [*COMMAND, "--kafka", hifi.kafka, *whole, "--id", "cut", "--rate", "300"]
 
@@ -88,12 +90,12 @@ def goes_on_until_it_is_cancelled(hifi: RunningHifi, stream: str, count: int, *w
         return int(httpx.get(url).json().get("sent", 0))
 
     with subprocess.Popen(command) as running:
-        wait_until(lambda: sent() > 0, what="it runs", timeout_s=PATIENCE_S)
+        wait_until(lambda: sent() > 0, what="the replay runs", timeout_s=PATIENCE_S)
         running.kill()
     before = sent()
     assert 0 < before < count
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as again:
-        wait_until(lambda: sent() > before, what="it goes on", timeout_s=PATIENCE_S)
+        wait_until(lambda: sent() > before, what="the replay continues", timeout_s=PATIENCE_S)
         assert httpx.delete(url).json()["state"] == "cancelled"
         _, said = again.communicate(timeout=PATIENCE_S)
     assert "was cancelled meanwhile" in " ".join(said.split())
@@ -122,7 +124,9 @@ def test_a_replay_of_the_api_outlives_a_retrier_that_is_killed_and_loses_nothing
             answer: dict[str, Any] = httpx.get(f"{url}/on").json()
             return answer
 
-        wait_until(lambda: told()["sent"] > 100, what="it is under way", timeout_s=PATIENCE_S)
+        wait_until(
+            lambda: told()["sent"] > 100, what="the replay is under way", timeout_s=PATIENCE_S
+        )
         retrier = hifi.stack.children["retrier"]
         assert retrier.alive
         retrier.kill()
@@ -130,7 +134,9 @@ def test_a_replay_of_the_api_outlives_a_retrier_that_is_killed_and_loses_nothing
         assert at_death["state"] == "running"
         assert at_death["sent"] < count
         hifi.revive("retrier")
-        wait_until(lambda: told()["state"] == "done", what="it is over", timeout_s=3 * PATIENCE_S)
+        wait_until(
+            lambda: told()["state"] == "done", what="the replay is over", timeout_s=3 * PATIENCE_S
+        )
         assert told()["sent"] == count
         tier = asyncio.run(read_all(hifi.kafka, retry_topic("30s", is_parked=True)))
         marks = [dict(record.headers) for record in tier]
@@ -139,7 +145,7 @@ def test_a_replay_of_the_api_outlives_a_retrier_that_is_killed_and_loses_nothing
             for mark in marks
             if (mark.get(REPLAY_ID), mark[CAUSE]) == (b"on", RESENT_REASON.encode())
         ]
-        # Each once, whenever the retrier was killed.
+        # Each event once, whenever the retrier was killed.
         assert sorted(put) == sorted(f"e{n}".encode() for n in range(count))
 
         def came() -> Counter[str]:
@@ -147,8 +153,10 @@ def test_a_replay_of_the_api_outlives_a_retrier_that_is_killed_and_loses_nothing
             assert all(r.headers["hifi-maybe-duplicate"] for r in replayed)
             return Counter(event["id"] for request in replayed for event in request.events)
 
-        wait_until(lambda: len(came()) == count, what="all came again", timeout_s=3 * PATIENCE_S)
-        # Only events that the retrier had under way when it was killed may come twice.
+        wait_until(
+            lambda: len(came()) == count, what="all events arrived again", timeout_s=3 * PATIENCE_S
+        )
+        # Only events that the retrier had under way when it was killed may arrive twice.
         again = sum(came().values()) - count
         assert again <= at_death["sent"]
         books = hifi.balance(to.id)

@@ -1,4 +1,4 @@
-"""A fleet that is upgraded machine by machine, and taken back: two releases share its lanes."""
+"""A fleet is upgraded machine by machine, and downgraded again: two releases share its lanes."""
 
 import asyncio
 import io
@@ -20,11 +20,11 @@ from tests.support.suite.programs import program
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300)]
 
-# Before limits were shared over machines, and before real time was prolonged by a word.
+# A release that neither shares limits over machines nor prolongs real-time jobs.
 OLD = "4e6d887"
 STREAMS, EACH = 4, 6
 ROOT = Path(__file__).parents[3]
-# For traffic to pass while both are there.
+# Time for traffic to flow while both releases run.
 BESIDE_S = 8.0
 
 
@@ -66,9 +66,12 @@ def test_two_releases_share_lanes_and_hand_them_over_both_ways_without_a_repeat(
                 ends.pop_all().close()
                 wait_until(lambda: sent_all(new, wanted), what="the new release has all lanes")
                 with running_driver(servers, tmp_path / "again", old_code) as again:
-                    wait_until(lambda: sends_some(again, wanted), what="the old one has some back")
+                    wait_until(
+                        lambda: sends_some(again, wanted),
+                        what="the old release has some lanes back",
+                    )
                     time.sleep(BESIDE_S)
-        # Nobody is left now to send the events that the last of them had not begun.
+        # No process is left to send the events that the last one had not begun.
         settle(servers, shop, traffic, tmp_path, wanted)
 
 
@@ -87,10 +90,12 @@ def settle(
     folder: Path,
     wanted: list[Destination],
 ) -> None:
-    """All that was written came to each destination of its stream, and came once."""
+    """Check that each destination of a stream received all of its events exactly once."""
     expected = len(traffic.ids) * len(wanted) // STREAMS
     with running_driver(servers, folder / "last"):
-        wait_until(lambda: sum(shop.accepted_ids.values()) >= expected, what="all have come")
+        wait_until(
+            lambda: sum(shop.accepted_ids.values()) >= expected, what="all events have arrived"
+        )
         time.sleep(2)
     assert set(shop.accepted_ids) == set(traffic.ids)
     assert set(shop.accepted_ids.values()) == {len(wanted) // STREAMS}

@@ -1,4 +1,4 @@
-"""Keys change without a secret being set again: real Kafka, a gateway, the command as it is run."""
+"""Keys are replaced without setting any secret again: real Kafka, a gateway, the real command."""
 
 import asyncio
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def servers(kafka: Cluster) -> Iterator[str]:
 
 
 def rotate(servers: str, keys: str, *more: str) -> Result:
-    """Rotate secrets by a gateway that has these keys."""
+    """Rotate secrets through a gateway that has these keys."""
     with running(servers, HIFI_SECRET_KEYS=keys) as gateway:
         told = ["--gateway", gateway.url, "--secret-keys", keys, *more]
         return CliRunner().invoke(app, ["secrets", "rotate", *told])
@@ -73,7 +73,7 @@ def test_after_a_rotation_the_newest_key_opens_everything(servers: str, tmp_path
     for destination in after.values():
         for _, sealed in secrets_of(destination.to_fields()):
             assert newest.unseal(sealed, owner=destination.id) == "t0ken"
-    # Destinations that need no change have none: no lane starts again for nothing.
+    # Destinations that need no change are not changed: no lane restarts for nothing.
     assert (after["plain"], after["two"]) == (before["plain"], before["two"])
     assert "0 sealed again, 2 were already" in rotate(servers, NEW).stderr
 

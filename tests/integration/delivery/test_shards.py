@@ -1,4 +1,4 @@
-"""A destination that is more than one delivery process sends to: each has some of its shards."""
+"""A destination that needs more than one delivery process: each has some of its shards."""
 
 import asyncio
 from contextlib import ExitStack

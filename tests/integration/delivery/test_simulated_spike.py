@@ -1,8 +1,8 @@
-"""A spike of traffic on two delivery processes gets as late as the simulation says before.
+"""A spike of traffic on two delivery processes becomes as late as the simulation predicts.
 
-Each process has a core for itself, as an instance has, and requests of one event, so that the
-processes are full and not the writer or the receiver. The same test first rates both; the
-simulation knows that rating and nothing else of this machine.
+Each process has a core to itself, as an instance has, and requests of one event, so that the
+processes are the bottleneck and not the writer or the receiver. The same test first rates both; the
+simulation knows nothing of this machine but that rating.
 """
 
 import asyncio
@@ -36,20 +36,20 @@ from tests.support.kafka.config_records import write_config
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 
 PROCESSES, LANES_EACH = 2, 3
-# The offer doubles until they do less than this share of it; the last rating takes longer.
+# The offer doubles until the processes deliver less than this share; the last rating is longer.
 OFFERED_FIRST, SATURATED = 4_000.0, 0.75
 SEARCH_S, RATE_S, WARM_S = 10.0, 20.0, 5.0
-# The share of the rating that comes before and after the spike, and how much more comes in it.
+# The share of the rating before and after the spike, and the factor during it.
 USE, SPIKE = 0.6, 3
 BASE_S, SPIKE_S, AFTER_S = 10, 60, 60
 LOOK_S = 1.0
-# How many phases are written after the spike, and in the end; the share of the peak that ages must
-# have fallen to then, for this many looks.
+# How many phases are written after the spike, and in the end; the share of the peak to which the
+# ages must have fallen by then, for this many looks.
 SPIKED, AFTER, PASSED, LATEST = 2, 3, 0.9, 5
 
 
 def destinations(sink: LagSink) -> list[Destination]:
-    """The same number of destinations for each half of the slots: each process has one half."""
+    """Find as many destinations in each half of the slots: each process has one half."""
     found: list[list[Destination]] = [[] for _ in range(PROCESSES)]
     for number in count():
         to = Destination(f"s{number}", "spike", sink.url("quick"), body_format="single")
@@ -62,7 +62,7 @@ def destinations(sink: LagSink) -> list[Destination]:
 
 
 async def set_up(servers: str, wanted: Sequence[Destination]) -> None:
-    """A Kafka partition for each, so that none waits for a slot."""
+    """Create a Kafka partition for each, so that none waits for a slot."""
     tiers = [tier.name for tier in RetrySchedule().tiers]
     streams = [Stream(to.stream, partition_count=1) for to in wanted]
     specs = [stream_spec(stream.name, partition_count=1) for stream in streams]
@@ -86,11 +86,11 @@ def on_core(core: int) -> Iterator[None]:
 def writing(
     servers: str, streams: Sequence[str], *phases: tuple[float, float]
 ) -> Iterator[list[int]]:
-    """Write one phase after the other; the list says how many events each stream got in each."""
+    """Write one phase after the other; the list has the events per stream and phase."""
     written: list[int] = []
 
     def write() -> None:
-        # Only benchmarks install librdkafka, and `make test-long` does, too.
+        # Only benchmarks and `make test-long` install librdkafka.
         from benchmarks.paced import write_paced_cheaply  # noqa: PLC0415
 
         for duration_s, events_per_s in phases:
@@ -108,7 +108,7 @@ def writing(
 
 
 def rating_of(servers: str, sink: LagSink, streams: Sequence[str]) -> float:
-    """Events/s that all processes deliver together when there is more than they can."""
+    """Return the events/s that all processes deliver together when overloaded."""
     offered = OFFERED_FIRST
     while (got := delivered(servers, sink, streams, offered, SEARCH_S)) > SATURATED * offered:
         offered *= 2
@@ -129,12 +129,12 @@ def delivered(
         time.sleep(for_s - WARM_S - LOOK_S)
         got = len(sink.take_lags_ms()) / (time.monotonic() - begun_s)
     print(f"offered {offered:,.0f} events/s, delivered {got:,.0f}")  # noqa: T201 - the figure
-    wait_until(lambda: not sink.take_lags_ms(), what="all have come", look_s=2 * LOOK_S)
+    wait_until(lambda: not sink.take_lags_ms(), what="all events have arrived", look_s=2 * LOOK_S)
     return got
 
 
 def measured_peak_s(sink: LagSink, written: Sequence[int]) -> float:
-    """The age of the oldest event that arrives, until those of the spike have all passed."""
+    """Return the highest age of an arriving event, until all of the spike's events have arrived."""
     peak_s = 0.0
     latest_s: deque[float] = deque(maxlen=LATEST)
     # All three phases have been written, or the ages fall and the spike is over.
@@ -175,7 +175,7 @@ def test_a_spike_of_three_times_gets_as_late_as_the_simulation_says(
             drivers.append(driver)
         wait_until(
             lambda: [each.says().count("lane_up{") for each in drivers] == [LANES_EACH] * PROCESSES,
-            what="each has its lanes",
+            what="each process has its lanes",
             timeout_s=120,
         )
         streams = [to.stream for to in wanted]
@@ -189,7 +189,7 @@ def test_a_spike_of_three_times_gets_as_late_as_the_simulation_says(
         f"turn {turn}: {rating:,.0f} events/s rated; peak age {measured_s:.1f} s measured,"
         f" {simulated_s:.0f} s simulated"
     )
-    # The writer has kept up, and more came than could be sent: the spike itself was measured.
+    # The writer kept up, and offered more than could be sent: the spike itself was measured.
     assert measured_s > SPIKE_S / 3
     planned = [each / len(streams) * length_s for length_s, each in phases]
     assert written == pytest.approx(planned, rel=0.03)

@@ -37,7 +37,7 @@ from tests.support.servers.scripted_destination import (
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 
 EVENTS = 10_000
-# So that something is under way whenever a worker dies.
+# Enough that some events are under way whenever a worker dies.
 ANSWER = Reply(delay_s=0.1)
 EVENTS_PER_S = 100.0
 
@@ -60,7 +60,7 @@ async def write(servers: str, stream: str, numbers: range) -> None:
 
 @dataclass
 class Traffic:
-    """A steady flow of events to some streams, for as long as it is entered."""
+    """A steady flow of events to some streams, for as long as the block lasts."""
 
     servers: str
     streams: list[str]
@@ -125,7 +125,7 @@ def assert_each_came_and_repeats_say_so(shop: ScriptedDestination, ids: Sequence
 
 @contextmanager
 def standing_still(worker: Child) -> Iterator[None]:
-    """A worker and its executors do nothing for as long as the block lasts, as if cut off."""
+    """Freeze a worker and its executors while the block lasts, as if they were cut off."""
     pids = tree_of(worker.pid)
     try:
         for pid in pids:
@@ -139,7 +139,7 @@ def standing_still(worker: Child) -> Iterator[None]:
 
 def wait_for_more(shop: ScriptedDestination) -> None:
     count = len(shop.requests)
-    wait_until(lambda: len(shop.requests) > count + 2, what="it is sent to")
+    wait_until(lambda: len(shop.requests) > count + 2, what="the destination is sent to")
 
 
 def test_ten_thousand_events_go_through_an_executor_elsewhere(
@@ -156,7 +156,7 @@ def test_ten_thousand_events_go_through_an_executor_elsewhere(
             )
             assert done, delivery.log.read_text()[-3_000:]
             assert shop.accepted_ids == Counter(f"e-{number}" for number in range(EVENTS))
-            # The flow of the destination is kept where its workers are.
+            # The destination's flow is stored where its workers are.
             assert list(spark.work(spark.workers[0]).rglob("flows/clustered.to.json"))
             assert not (folder / "flows").exists()
 
@@ -165,13 +165,13 @@ def test_ten_thousand_events_go_through_an_executor_elsewhere(
 def test_workers_die_two_at_once_and_all_goes_on_with_others(
     kills: int, kafka: Cluster, tmp_path: Path
 ) -> None:
-    """Nothing is lost, and every repeat says that it may be one."""
+    """Nothing is lost, and every repeat is labelled."""
     servers, folder = kafka.bootstrap_servers, tmp_path / "delivery"
     with (
         ExitStack() as shops,
         standalone(tmp_path, workers=4) as spark,
     ):
-        # By their names these are with both executors.
+        # Their names spread these over both executors.
         of_stream = {
             f"killed{kills}-{number}": shops.enter_context(
                 scripted_destination(lambda _, __: ANSWER)
@@ -200,7 +200,7 @@ def test_workers_die_two_at_once_and_all_goes_on_with_others(
             for stream, shop in of_stream.items():
                 mine = [each for each in traffic.ids if each.startswith(f"{stream}-")]
                 assert_each_came_and_repeats_say_so(shop, mine)
-    # Something was under way when they died.
+    # Some events were under way when they died.
     assert max(count for shop in of_stream.values() for count in shop.accepted_ids.values()) > 1
 
 
@@ -214,16 +214,16 @@ def test_a_worker_that_joins_gets_tasks_and_all_of_them_when_the_other_one_freez
         names = {to.id.replace("/", ".") for to in wanted}
 
         def known_at(worker: Child) -> set[str]:
-            """The destinations that were sent to from there."""
+            """Return the destinations to which this worker has sent."""
             return {file.stem for file in spark.work(worker).rglob("flows/*.json")}
 
         with delivering(servers, spark, folder, HIFI_SPARK_EXECUTORS="2"):
             with Traffic(servers, [to.stream for to in wanted]) as traffic:
                 first = spark.workers[0]
-                wait_until(lambda: known_at(first) == names, what="the first has all")
+                wait_until(lambda: known_at(first) == names, what="the first worker has all")
                 joined = spark.start_worker()
-                wait_until(lambda: len(known_at(joined)) > 1, what="the other one has some")
-                # By its name a destination is with one of them.
+                wait_until(lambda: len(known_at(joined)) > 1, what="the other worker has some")
+                # A destination's name decides which worker has it.
                 for _ in range(5):
                     wait_for_more(shop)
                 assert known_at(joined) < names
@@ -231,7 +231,7 @@ def test_a_worker_that_joins_gets_tasks_and_all_of_them_when_the_other_one_freez
                     # Issue 15: within a minute.
                     wait_until(
                         lambda: known_at(joined) == names,
-                        what="the other one has all",
+                        what="the other worker has all",
                         timeout_s=60,
                     )
                     wait_for_more(shop)

@@ -1,4 +1,4 @@
-"""Records that transactions leave in a log besides events are no loss of its destinations."""
+"""Records that transactions leave in a log besides events do not count as lost."""
 
 import asyncio
 
@@ -25,9 +25,9 @@ def test_marks_of_transactions_and_what_they_took_back_are_not_unaccounted(
         asyncio.run(_write(hifi.kafka))
         books = hifi.wait_for_balance(
             to.id,
-            # Six events, two that were taken back, and four marks.
+            # Six events, two that were rolled back, and four marks.
             lambda it: it.acked == 12 and it.acked == it.delivered,
-            what="all that stands there is delivered, or was no event",
+            what="each record is delivered, or is not an event",
         )
         came = [event["id"] for request in destination.accepted for event in request.events]
     assert (books.queued, books.unaccounted) == (0, 0)

@@ -1,8 +1,8 @@
 """A machine of each group boots, is ready, and is taken away by a spot notice.
 
-All of it is in a network of its own, in which there are loopback and the metadata service: whoever
-fetched something would fail. Kafka has its lock, as on AWS, and the machines come in by what the
-store of secrets gives them. A gateway drains, and nobody who sends notices.
+Everything runs in a network of its own, with loopback and the metadata service only: fetching
+anything else would fail. Kafka has access control, as on AWS, and the machines log in with secrets
+from the store. A gateway drains, and no sender notices.
 """
 
 import asyncio
@@ -48,8 +48,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 P = TypeVar("P", str, bytes)
 ROOT = Path(__file__).parents[3]
 MACHINE = (sys.executable, "-m", "deploy.aws.machine")
-# The differences of a test's machine from one of a site: a Kafka of one broker, requests that need
-# no key, a destination on loopback.
+# A test's machine differs from one of a site: a Kafka of one broker, requests without keys, a
+# destination on loopback.
 HERE = {
     "HIFI_KAFKA_REPLICAS": "1",
     "HIFI_KAFKA_IN_SYNC_MIN": "1",
@@ -60,13 +60,13 @@ HERE = {
 RATING = 1_000.0
 METADATA = ADDRESS.removeprefix("http://")
 REQUESTS_S = 40
-# A machine hears of its end from AWS, and then looks at intervals.
+# A machine hears of its end from AWS, and looks for it at intervals.
 DRAINED_WITHIN_S = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
 def alone(jars_cache: Path) -> Iterator[None]:
-    """Run all in a network of its own, with the jars that an image has."""
+    """Run all tests in a network of their own, with the jars that an image has."""
     del jars_cache
     with own_network(METADATA):
         yield
@@ -74,7 +74,7 @@ def alone(jars_cache: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory, alone: None) -> Iterator[Cluster]:
-    """The one for the session is in another network."""
+    """Start a Kafka here: the session's is in another network."""
     del alone
     folder = tmp_path_factory.mktemp("kafka")
     with Cluster(folder=folder, cache=default_cache(), is_secure=True) as cluster:
@@ -83,14 +83,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, alone: None) -> Iterator[Clu
 
 @dataclass
 class OpenLoop:
-    """Sends each batch when it is due, no matter what became of the last one."""
+    """Traffic that sends each batch when it is due, whatever became of the last one."""
 
     url: str
     sent: list[str] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
     accepted: list[str] = field(default_factory=list)
-    # The most that a request was sent after it was due.
+    # The longest time between a request's due time and its sending.
     late_s: float = 0.0
 
     def wait_for(self, count: int) -> None:
@@ -138,12 +138,12 @@ def sending(url: str) -> Iterator[OpenLoop]:
 
 @dataclass
 class Machine:
-    """A machine that was booted as on AWS: its services, and the process that watches its end."""
+    """A machine booted as on AWS: its services, and the process that watches for its end."""
 
     aws: FakeAws
     services: dict[str, subprocess.Popen[bytes]]
     stay: subprocess.Popen[str]
-    # Its first service's address for requests, and the one that says whether it is ready.
+    # The first service's address for requests, and its address for readiness.
     target: Target
 
     def is_ready(self) -> bool:
@@ -151,7 +151,7 @@ class Machine:
         return bool(self.aws.called("SignalResource"))
 
     def taken_away(self) -> float:
-        """Give notice; how long it took until all had ended, each with exit code 0."""
+        """Give notice; return how long the services took to end, each with exit code 0."""
         noticed_s = time.monotonic()
         self.aws.notice()
         assert self.stay.wait(timeout=DRAINED_WITHIN_S) == 0
@@ -166,7 +166,7 @@ class Machine:
 def machine(
     kafka: Cluster, folder: Path, group: str, *, metadata: tuple[str, int] = (METADATA, 80)
 ) -> Iterator[Machine]:
-    """Boot, start and watch a machine with the image's programs; here there is no systemd."""
+    """Boot, start and watch a machine with the image's programs, but without systemd."""
     told = services_of(site_of(), group)
     with fake_aws(*metadata) as aws, ExitStack() as held:
         aws.brokers = kafka.bootstrap_servers
@@ -199,7 +199,7 @@ def machine(
             for name in services
         }
         pids = " ".join(str(each.pid) for each in running.values())
-        # As systemd stops units.
+        # systemd stops units like this.
         lines = ["#!/bin/sh", f"kill -TERM {pids}", f"for pid in {pids}; do"]
         lines += ["while kill -0 $pid 2>/dev/null; do sleep .05; done", "done", ""]
         (folder / "systemctl").write_text("\n".join(lines))
@@ -221,7 +221,7 @@ def machine(
 
 
 def secrets_of(kafka: Cluster) -> dict[str, Mapping[str, str]]:
-    """The store's secrets: those of each user of Kafka, and those that a person has put there."""
+    """Return the store's secrets: of each user of Kafka, and those that a person has added."""
     assert kafka.lock is not None
     variables = {user: kafka.lock.variables(user) for user in RIGHTS}
     users = {
@@ -237,7 +237,7 @@ def certificate_of(kafka: Cluster) -> str:
 
 
 def own(name: str, folder: Path, urls: list[str]) -> dict[str, str]:
-    """The settings that one machine of several on this one has for itself."""
+    """Return the settings that each of several machines on this one needs for itself."""
     port, metrics = (url.rpartition(":")[2] for url in urls)
     named = {"METRICS_HOST": "127.0.0.1", "METRICS_PORT": metrics, "FOLDER": str(folder / name)}
     match name:
@@ -304,7 +304,7 @@ def test_a_spot_notice_drains_a_gateway_and_nothing_is_lost_or_refused(
         for call in stays.aws.called("PutMetricData")
         if call["MetricData.member.1.MetricName"] == USE
     ]
-    # All of it goes to the one that stays in the end.
+    # The last machine gets all of the traffic.
     assert max(figures) == pytest.approx(REQUESTS_S / RATING, rel=0.5)
 
 
@@ -319,12 +319,14 @@ def test_a_spot_notice_ends_workers_and_those_that_come_lose_and_repeat_nothing(
             machine(kafka, tmp_path / "a", "workers") as taken,
         ):
             wait_until(taken.is_ready, what="the machine is ready", timeout_s=180)
-            wait_until(lambda: len(shop.accepted_ids) > 100, what="events have come")
+            wait_until(lambda: len(shop.accepted_ids) > 100, what="events have arrived")
             drained_s = taken.taken_away()
         with machine(kafka, tmp_path / "b", "workers") as comes:
-            wait_until(comes.is_ready, what="the next one is ready", timeout_s=180)
-            wait_until(lambda: set(shop.accepted_ids) >= set(traffic.ids), what="all have come")
-            # A late copy would come by then.
+            wait_until(comes.is_ready, what="the next machine is ready", timeout_s=180)
+            wait_until(
+                lambda: set(shop.accepted_ids) >= set(traffic.ids), what="all events have arrived"
+            )
+            # By then, a late copy would have arrived.
             time.sleep(2)
         print(  # noqa: T201 - the figure
             f"workers: {drained_s:.1f} s from the notice to the end; {len(traffic.ids):,} events"

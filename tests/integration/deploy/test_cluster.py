@@ -1,4 +1,4 @@
-"""Proves the promises of the embedded Kafka cluster, with real brokers."""
+"""The promises of the embedded Kafka cluster, with real brokers."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ def test_a_port_in_use_is_named_before_anything_starts(tmp_path: Path, jars_cach
 def test_a_failed_start_says_why_and_leaves_nothing(tmp_path: Path, jars_cache: Path) -> None:
     with Cluster(folder=tmp_path, cache=jars_cache):
         pass
-    # Data that belongs to another cluster, as after a folder was copied together by hand.
+    # Data of another cluster, as after somebody has merged folders by hand.
     meta = tmp_path / "broker-1" / "data" / "meta.properties"
     meta.write_text(meta.read_text().replace("node.id=1", "node.id=7"))
     cluster = Cluster(folder=tmp_path, cache=jars_cache)
-    with pytest.raises(SetupError, match=r"Kafka broker 1 stopped while it started: .*node"):
+    with pytest.raises(SetupError, match=r"Kafka broker 1 stopped during its start: .*node"):
         cluster.start()
     assert cluster.running == []
     assert _processes_naming(tmp_path) == {}
@@ -123,7 +123,9 @@ def test_one_owner_per_data_folder(tmp_path: Path, jars_cache: Path) -> None:
         Cluster(folder=tmp_path, cache=jars_cache).start()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of a killed parent")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux signals a child whose parent was killed"
+)
 def test_a_killed_parent_takes_its_broker_along(tmp_path: Path, jars_cache: Path) -> None:
     # Started from a thread that ends at once: the kernel's request follows the starting thread.
     code = (
@@ -152,7 +154,7 @@ def test_a_killed_parent_takes_its_broker_along(tmp_path: Path, jars_cache: Path
 
 def test_ctrl_c_during_the_start_leaves_nothing(tmp_path: Path, jars_cache: Path) -> None:
     code = (
-        # Processes of tests that run in the background ignore Ctrl-C.
+        # Tests' background processes ignore Ctrl-C.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import sys; from pathlib import Path\n"
         "from deploy.local.cluster import Cluster\n"
@@ -168,7 +170,7 @@ def test_ctrl_c_during_the_start_leaves_nothing(tmp_path: Path, jars_cache: Path
     ) as parent:
         try:
             assert _eventually(lambda: bool(_brokers_of(tmp_path)))
-            # Frozen, the broker can never be ready: the start is under way for as long as we like.
+            # A frozen broker is never ready, so the start lasts as long as the test needs.
             os.kill(_brokers_of(tmp_path)[0], signal.SIGSTOP)
             parent.send_signal(signal.SIGINT)
             assert parent.wait(timeout=60) != 0
@@ -206,7 +208,7 @@ def test_a_child_that_others_go_before_is_nice_by_itself_and_as_a_session(tmp_pa
         assert _eventually(lambda: bool(child.tail_log(1)))
         assert child.tail_log(1) == [str(5 + os.nice(0))]
         group = Path(f"/proc/{child.pid}/autogroup")
-        # Where Linux shares processors out by sessions.
+        # Where Linux shares out processors by session.
         assert not group.exists() or group.read_text().endswith("nice 5\n")
     finally:
         child.kill()
@@ -216,7 +218,7 @@ async def _create_topic(servers: str, topic: str) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
     try:
-        # min.insync.replicas is the brokers' own default, which is what the tests are about.
+        # min.insync.replicas is the brokers' own default, which these tests are about.
         answer = await admin.create_topics([NewTopic(topic, 1, len(servers.split(",")))])
         assert [row[1] for row in answer.topic_errors] == [0], answer
     finally:
@@ -224,7 +226,7 @@ async def _create_topic(servers: str, topic: str) -> None:
 
 
 async def _acknowledged(servers: str, topic: str, value: bytes) -> bool:
-    """Whether Kafka acknowledged the record with acks=all."""
+    """Return whether Kafka acknowledged the record with acks=all."""
     producer = AIOKafkaProducer(
         bootstrap_servers=servers, acks="all", request_timeout_ms=_SEND_TIMEOUT_MS
     )
@@ -278,7 +280,7 @@ def _processes_naming(folder: Path) -> dict[int, str]:
 
 
 def _brokers_of(folder: Path) -> list[int]:
-    """Brokers proper: not the Python that becomes one, nor Kafka's format step."""
+    """Return the brokers proper: not the Python that becomes one, nor Kafka's format step."""
     return [
         pid
         for pid, command in _processes_naming(folder).items()

@@ -1,4 +1,4 @@
-"""README, the tutorial, how-tos and two references, run from the top down: what they show comes."""
+"""README, tutorial, how-tos and two references are run from top to bottom; output is compared."""
 
 import json
 import re
@@ -30,22 +30,22 @@ pytestmark = pytest.mark.integration
 DOCS = sources.ROOT / "docs"
 HOW_TO = sorted(f"how-to/{page.name}" for page in (DOCS / "how-to").glob("*.md"))
 README = "../README.md"
-# It shows a run as it was: these differ each time.
+# The README shows a past run: these parts differ each time.
 _OF_A_RUN = re.compile(
     r"[0-9a-f]{8}-[0-9a-f-]{27}|(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d|\b\d+:\d+\b"
     r"|\d+\.\d\d s|[\d,]+ events/s"
 )
 RECEIVE = "how-to/receive.md"
-# Archives and databases have tests of their own, with what these need.
+# Archives and databases have tests of their own, with the programs that they need.
 REFERENCE = ["pipelines.md", "tables.md"]
-# Each is a shell that starts commands, and there are two cores.
+# Each page is a shell that starts commands, and there are two cores.
 AT_ONCE = 3
-# Where the pages say that somebody listens.
+# The ports on which the pages expect a receiver.
 RECEIVERS = ("9001", "9004", "9005")
 
 
 def test_what_each_page_shows_is_what_comes(hifi: RunningHifi, tmp_path: Path) -> None:
-    """Side by side: most of the time a page waits for what it wants to see."""
+    """Pages run side by side, as they spend most of their time waiting."""
     program("curl")
     pages = [README, "tutorial.md", *REFERENCE, *HOW_TO]
     if not has_express():
@@ -93,7 +93,7 @@ def _text(page: str) -> str:
 
 
 def _have_what_up_makes(hifi: RunningHifi) -> None:
-    """Give each page a stream of its own, here with the sample destination, as `make up` does."""
+    """Give each page a stream of its own, with the sample destination, like `make up`."""
     names = _names(hifi, README)
     sample = Destination(names["demo"], "sample", f"http://127.0.0.1:{names['8090']}/")
     control = ControlClient(hifi.gateway, None)
@@ -117,7 +117,7 @@ def test_what_a_page_shows_wrongly_is_found(says: str, told: str, *, is_so: bool
 
 
 def _names(hifi: RunningHifi, page: str) -> dict[str, str]:
-    """Each page has a stream of its own, in a Hifi that has ports of its own."""
+    """Return names for a page's own stream and for the ports of this Hifi."""
     settings = hifi.stack.settings
     ports = {"8080": settings.gateway_port, "8090": settings.sample_port}
     ports |= dict(zip(RECEIVERS, pick_free(len(RECEIVERS)), strict=True))

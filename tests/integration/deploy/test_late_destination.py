@@ -49,10 +49,14 @@ def test_a_destination_that_is_added_later_has_all_that_it_was_due(
         post("one", "two", "three")
         wait_until(lambda: is_due(3, "a"), what=lambda: f"a has three: {lines()}", timeout_s=120)
         hifi.add(Destination(STREAM, "b", destination.url))
-        wait_until(lambda: is_due(3, "a", "b"), what=lambda: f"b, too: {lines()}", timeout_s=120)
+        wait_until(
+            lambda: is_due(3, "a", "b"),
+            what=lambda: f"b has its line, too: {lines()}",
+            timeout_s=120,
+        )
         post("four")
         wait_until(lambda: is_due(4, "a", "b"), what=lambda: f"four each: {lines()}", timeout_s=120)
-    # A stranger's program believes the chain.
+    # An independent program accepts the chain.
     page, ids = tmp_path / "page.json", tmp_path / "ids"
     answer = httpx.get(f"{hifi.gateway}/v1/streams/{STREAM}/statements?limit=1000", timeout=30)
     page.write_text(answer.text)

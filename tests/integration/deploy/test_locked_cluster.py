@@ -1,4 +1,4 @@
-"""Three brokers with a lock know each other: copies are kept, and a killed one catches up."""
+"""Three brokers with access control trust each other, keep copies, and catch up after a kill."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from tests.support.deploy.stack_fixtures import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ONE_COPY = {"HIFI_KAFKA_REPLICAS": "1", "HIFI_KAFKA_IN_SYNC_MIN": "1"}
-# The topics that Kafka lets somebody see.
+# Print the topics that Kafka shows to a user.
 SEE = """
 import asyncio, sys
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -39,7 +39,7 @@ def test_brokers_with_a_lock_keep_each_others_copies(tmp_path: Path, jars_cache:
             return (await admin.states([stream_topic("copied")]))[stream_topic("copied")]
 
     def in_sync(cluster: Cluster) -> int:
-        # One of the brokers that may be asked is the one that is away.
+        # The broker that is asked may be the one that is away.
         with suppress(KafkaUnavailableError):
             return asyncio.run(state_of(cluster)).in_sync_min
         return 0
@@ -49,9 +49,9 @@ def test_brokers_with_a_lock_keep_each_others_copies(tmp_path: Path, jars_cache:
         state = asyncio.run(state_of(cluster))
         assert (state.replicas_min, state.needed) == (3, 2)
         cluster.child(2).kill()
-        wait_until(lambda: in_sync(cluster) == 2, what="one is missed")
+        wait_until(lambda: in_sync(cluster) == 2, what="one broker is missing")
         cluster.restart(2)
-        wait_until(lambda: in_sync(cluster) == 3, what="it is back")
+        wait_until(lambda: in_sync(cluster) == 3, what="the broker is back")
 
 
 def test_the_operator_gives_each_user_its_rights(
@@ -60,7 +60,7 @@ def test_the_operator_gives_each_user_its_rights(
     async def grants_nothing(_: Cluster) -> None:
         pass
 
-    # As a Kafka of one's own is, in which nobody but the operator may do anything yet.
+    # As in a Kafka of one's own, in which only the operator has permissions so far.
     monkeypatch.setattr(Cluster, "_grant", grants_nothing)
     with Cluster(folder=tmp_path / "kafka", cache=jars_cache, is_secure=True) as cluster:
         lock = cluster.lock

@@ -36,7 +36,7 @@ def test_all_goes_on_where_it_was_and_statements_follow_those_of_before(
         ids = [str(event["id"]) for name in names for event in events(name, minute_ms)]
         mine.write_text("\n".join(ids))
         where = ["--stream", "moved", "--gateway", hifi.gateway, "--minute", str(minute_ms)]
-        # It checks the chain, here from the first statement on.
+        # The command checks the chain, here from the first statement on.
         asked = cli_runs.run(
             "verify", *where, "--data", str(data), "--ids", str(mine), folder=tmp_path
         )
@@ -71,7 +71,7 @@ def test_all_goes_on_where_it_was_and_statements_follow_those_of_before(
         hifi.wait_until_stated("moved", second_ms, 40)
         assert is_complete(second_ms, "waiting", "unsent")
         balance = hifi.wait_for_balance(
-            to.id, lambda books: books.delivered == 60, what="all of it has arrived"
+            to.id, lambda books: books.delivered == 60, what="all events have arrived"
         )
         later = destination.requests[before:]
         sent = Counter(event["id"] for request in later for event in request.events)

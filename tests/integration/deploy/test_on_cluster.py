@@ -1,4 +1,4 @@
-"""Lanes and the audit run on a Spark cluster, and enter a Kafka with a lock from there."""
+"""Lanes and the audit run on a Spark cluster, and log in to a secured Kafka from there."""
 
 import contextlib
 import json
@@ -51,18 +51,18 @@ def test_executors_get_what_they_need_and_nobody_else_does(
             of_it = ["--stream", "spread", "--minute", str(minute_ms), "--ids", str(ids)]
             wait_until(
                 lambda: hifi.command("verify", *of_it, "--data", str(hifi.folder)).wait() == 0,
-                what=lambda: f"it is stated: {hifi.command('verify', *of_it).err}",
+                what=lambda: f"there is a statement: {hifi.command('verify', *of_it).err}",
                 timeout_s=2 * PATIENCE_S,
                 look_s=2,
             )
-            # One of delivery, and one of the audit.
+            # One executor of delivery, and one of the audit.
             (worker,) = spark.workers
             assert len(spark.executors(worker)) >= 2
             keeper = hifi.folder / "kafka" / "lock" / "passwords.json"
             secrets = [each.encode() for each in json.loads(keeper.read_text()).values()]
             told = [*spark.folder.rglob("*"), *Path("/proc").glob("[0-9]*/cmdline")]
             for path in told:
-                # Some have ended already.
+                # Some processes have already ended.
                 with contextlib.suppress(OSError):
                     text = path.read_bytes()
                     assert not any(secret in text for secret in secrets), path

@@ -1,4 +1,4 @@
-"""Every service says on its metrics port whether it lives and can work."""
+"""Every service says on its metrics port whether it is alive and can work."""
 
 import os
 import signal
@@ -33,14 +33,14 @@ def test_a_session_that_has_ended_ends_its_process(tmp_path: Path, no_spark: Non
     del no_spark
     with audit_spark(tmp_path, None, heap_mb=512) as session:
         require_running(session)
-        # As Spark does it by itself after an error that it cannot mend.
+        # Spark does the same by itself after an error that it cannot recover from.
         session.sparkContext._jsc.sc().stop()
         with pytest.raises(SparkEndedError, match="has ended"):
             require_running(session)
 
 
 def jvms_of(leader: int) -> list[int]:
-    """The JVMs that a service has started: they are of its session."""
+    """Return the JVMs that a service has started, by their session."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -53,7 +53,7 @@ def jvms_of(leader: int) -> list[int]:
     return found
 
 
-# It takes the minute that Spark has.
+# This takes the minute that Spark is given.
 @pytest.mark.long
 @pytest.mark.parametrize("service", ["delivery", "observe"])
 def test_a_service_whose_spark_stands_still_is_not_alive(hifi: RunningHifi, service: str) -> None:
@@ -62,9 +62,11 @@ def test_a_service_whose_spark_stands_still_is_not_alive(hifi: RunningHifi, serv
     os.kill(jvm, signal.SIGSTOP)
     try:
         wait_until(
-            lambda: probe(hifi, service, "/livez")[0] == 503, what="it is told", timeout_s=120
+            lambda: probe(hifi, service, "/livez")[0] == 503,
+            what="the probe reports it",
+            timeout_s=120,
         )
         assert probe(hifi, service, "/livez")[1].startswith(f"{says} has not turned for ")
     finally:
         os.kill(jvm, signal.SIGCONT)
-    wait_until(lambda: probe(hifi, service, "/livez")[0] == 200, what="it is alive again")
+    wait_until(lambda: probe(hifi, service, "/livez")[0] == 200, what="the service is alive again")

@@ -1,4 +1,4 @@
-"""All of Hifi through a Kafka with a lock: TLS, a user for each service, and no right too many.
+"""All of Hifi on a Kafka with access control: TLS, a user for each service, least privilege.
 
 The tests of one module share one stack, as each start of it costs two Spark drivers.
 """
@@ -36,29 +36,29 @@ from tests.support.servers.scripted_destination import Reply, Request, always, s
 
 pytestmark = [
     pytest.mark.integration,
-    # A TLS connection that the client lets go of says good-bye to its broker first, for which a
-    # loop that ends at once has no time: its socket is then closed by whoever collects it.
+    # A TLS connection that a client drops first says goodbye to its broker. A loop that ends at
+    # once has no time for that: the garbage collector then closes its socket.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-# May log in, and nothing else.
+# A user who may log in, and nothing else.
 STRANGER = "stranger"
-# As delivery, but that it may not read streams: it sees that they are there.
+# A user like delivery who may not read streams, but sees that they exist.
 BLIND = "blind"
-# More than a process writes in the time of a test.
+# More lines than a process writes during a test.
 _LINES = 500
 SERVICES = ("gateway", "delivery", "retrier", "pipelines", "observe")
 
 
 @dataclass
 class LockedHifi(RunningHifi):
-    """A stack with a lock, and the actions of a person beside it."""
+    """A stack with access control, and the actions of a person beside it."""
 
     tmp: Path = Path()
 
     @property
     def lock(self) -> Mapping[str, str]:
-        """The operator's variables, as the file has them for a shell."""
+        """Return the operator's variables from the file, which is written for a shell."""
         words = shlex.split(self.stack.settings.operator_file.read_text())
         return dict(word.split("=", 1) for word in words if "=" in word)
 
@@ -68,13 +68,13 @@ class LockedHifi(RunningHifi):
         return lock.variables(user)
 
     def command(self, *arguments: str, **changed: str) -> Run:
-        """`hifi`, as the operator unless something is changed; it names this Hifi itself."""
+        """Run `hifi`, as the operator unless something is changed, against this Hifi."""
         where = {"HIFI_KAFKA": self.kafka, "HIFI_GATEWAY": self.gateway}
         env = {**self.lock, **where, "HIFI_UP_DATA": str(self.folder), **changed}
         return run(*arguments, folder=self.tmp / "runs", env=env)
 
     def started(self, service: str, user: str, **changed: str | None) -> "SideProcess":
-        """One more process of a service, with a folder and ports of its own."""
+        """Start one more process of a service, with a folder and ports of its own."""
         prefix = f"HIFI_{service.upper()}_"
         ports = map(str, pick_free(3))
         own = {
@@ -98,7 +98,7 @@ class LockedHifi(RunningHifi):
         return self.stack.settings.folder
 
     def denied(self, *users: str) -> list[str]:
-        """The requests that Kafka has refused to these users."""
+        """Return the requests that Kafka has refused to these users."""
         log = (self.folder / "kafka" / "broker-1" / "broker.log").read_text().splitlines()
         return [line for line in log for user in users if f"User:{user} is Denied" in line]
 
@@ -114,9 +114,9 @@ class SideProcess:
         return "\n".join(self.child.tail_log(_LINES))
 
     def ended_with(self) -> list[str]:
-        """All of its output, once it ended because it cannot start."""
+        """Return the output of a process that ends because it cannot start."""
         try:
-            wait_until(lambda: not self.child.alive, what=lambda: f"it ends: {self.said}")
+            wait_until(lambda: not self.child.alive, what=lambda: f"the process ends: {self.said}")
         finally:
             self.child.kill()
         assert self.child.exit_code == 1, self.said
@@ -147,26 +147,30 @@ def test_every_event_goes_its_whole_way(locked: LockedHifi) -> None:
     with scripted_destination(fail_first) as later, scripted_destination(always(400)) as never:
         locked.add(Destination(stream="way", name="later", url=later.url))
         locked.add(Destination(stream="way", name="never", url=never.url))
-        # A minute that is over can be stated soon.
+        # A minute that is already over gets its statement soon.
         minute_ms = minute_of(now_ms()) - 3 * MINUTE_MS
         events = [{"id": f"e{n}", "time_ms": minute_ms + 7} for n in range(5)]
         answer = locked.post("way", events)
         assert answer.status_code == 200, answer.text
         books = locked.wait_for_balance("way/never", lambda b: b.dead == 5, what="5 dead")
         assert books.unaccounted == 0
-        books = locked.wait_for_balance("way/later", lambda b: b.delivered == 5, what="all there")
+        books = locked.wait_for_balance(
+            "way/later", lambda b: b.delivered == 5, what="all events are there"
+        )
         assert books.waiting == books.dead == books.queued == books.unaccounted == 0
         assert len(later.accepted_ids) == 5
-        # So are events that the gateway sends again, in a transaction.
+        # Events that the gateway resends in a transaction are allowed, too.
         never.script = always(200)
         redriven = locked.command("dead", "redrive", "--stream", "way", "--yes")
         assert redriven.wait() == 0, redriven.err
-        locked.wait_for_balance("way/never", lambda b: b.delivered == 5, what="all there at last")
+        locked.wait_for_balance(
+            "way/never", lambda b: b.delivered == 5, what="all events are finally there"
+        )
     ids = locked.tmp / "ids.txt"
     ids.write_text("".join(f"e{n}\n" for n in range(5)))
     data = ["--data", str(locked.folder)]
     wanted = ["--stream", "way", "--minute", str(minute_ms), "--ids", str(ids), *data]
-    # The auditor's Spark starts beside the others', and on few cores after them.
+    # The auditor's Spark starts beside the others', and with few cores after them.
     wait_until(
         lambda: locked.command("verify", *wanted).wait() == 0,
         what=lambda: f"the statement is there: {locked.command('verify', *wanted).err}",
@@ -185,7 +189,7 @@ def test_the_command_finds_all_of_it_well(locked: LockedHifi) -> None:
     assert json.loads(kafka.out)["kafka"] is True, kafka.err
     made = locked.command("topics")
     assert (made.wait(), made.out.strip()) == (0, "no topics made."), made.err
-    # It finds the operator's key by itself, in the data folder; another user has no such folder.
+    # The command finds the operator's key in the data folder; another user has no such folder.
     ports = port_options(locked.stack.settings)
     env = {"HIFI_UP_DATA": str(locked.folder)}
     doctor = run("doctor", "--json", *ports, folder=locked.tmp / "runs", env=env)
@@ -197,7 +201,7 @@ def test_the_command_finds_all_of_it_well(locked: LockedHifi) -> None:
 
 
 def test_the_secrets_are_nowhere_but_in_the_lock(locked: LockedHifi) -> None:
-    """Not in logs, plans, checkpoints, metrics, or what `ps` shows."""
+    """The secrets are not in logs, plans, checkpoints, metrics, or the output of `ps`."""
     folder = locked.folder
     secrets = list(json.loads((folder / "kafka" / "lock" / "passwords.json").read_text()).values())
     keepers = {
@@ -226,7 +230,7 @@ def test_a_service_that_is_not_let_in_says_why_in_one_sentence(
     wrong: dict[str, dict[str, str | None]] = {
         "let the user": {"HIFI_KAFKA_PASSWORD": "wrong"},
         "is not trusted": {"HIFI_KAFKA_CA_FILE": str(stranger)},
-        "hangs up when it is greeted in PLAINTEXT": dict.fromkeys(
+        "closes connections with PLAINTEXT": dict.fromkeys(
             ("HIFI_KAFKA_PROTOCOL", "HIFI_KAFKA_USER", "HIFI_KAFKA_PASSWORD", "HIFI_KAFKA_CA_FILE")
         ),
     }
@@ -235,17 +239,17 @@ def test_a_service_that_is_not_let_in_says_why_in_one_sentence(
         assert sentence.startswith(f"hifi {service}: "), sentence
         assert says in sentence
         assert locked.kafka in sentence
-        assert "HIFI_KAFKA_" in sentence, "what to do next"
+        assert "HIFI_KAFKA_" in sentence, "the sentence does not say what to do next"
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_that_lacks_a_right_says_which_in_one_sentence(
     locked: LockedHifi, service: str
 ) -> None:
-    # The gateway's client has a line of its own before.
+    # The gateway's client logs a line of its own first.
     sentence = locked.started(service, STRANGER).ended_with()[-1]
     assert sentence.startswith(f"hifi {service}: "), sentence
-    # A gateway that may write nothing need not read.
+    # A gateway that may write nothing does not get as far as reading.
     what = "write to any topic" if service == "gateway" else "use the topic hifi.config"
     assert f"the user {STRANGER} {what}" in sentence
     assert "docs/kafka.md" in sentence
@@ -254,10 +258,10 @@ def test_a_service_that_lacks_a_right_says_which_in_one_sentence(
 def test_the_command_says_why_in_one_sentence(locked: LockedHifi) -> None:
     stranger = Authority(locked.tmp).file
     wrong: dict[str, dict[str, str]] = {
-        "does not let the user operator in": {"HIFI_KAFKA_PASSWORD": "wrong"},
+        "does not let the user operator log in": {"HIFI_KAFKA_PASSWORD": "wrong"},
         "is not trusted": {"HIFI_KAFKA_CA_FILE": str(stranger)},
         "HIFI_KAFKA_CA_FILE is /nowhere": {"HIFI_KAFKA_CA_FILE": "/nowhere"},
-        "has no topics of Hifi": locked.variables(STRANGER),
+        "has none of Hifi's topics": locked.variables(STRANGER),
     }
     for says, changed in wrong.items():
         ended = locked.command("status", **changed)
@@ -268,12 +272,12 @@ def test_the_command_says_why_in_one_sentence(locked: LockedHifi) -> None:
 
 @pytest.mark.long
 def test_a_lane_that_lacks_a_right_says_so_and_the_others_go_on(locked: LockedHifi) -> None:
-    """Spark's words for it are many; and what dies at once is not started over and over."""
+    """Spark's own message is long, and a lane that dies at once is not restarted over and over."""
     beside = locked.started("delivery", BLIND)
     try:
         wait_until(lambda: "lane.started" in beside.said, what=lambda: f"starts: {beside.said}")
         assert locked.post("demo", [{"id": "unseen"}]).status_code == 200
-        wait_until(lambda: "lane.died" in beside.said, what=lambda: f"it dies: {beside.said}")
+        wait_until(lambda: "lane.died" in beside.said, what=lambda: f"the lane dies: {beside.said}")
         died = [json.loads(line) for line in beside.said.splitlines() if "lane.died" in line]
         assert "does not let the user blind use the topic hifi.stream." in died[0]["error"]
         assert "docs/kafka.md" in died[0]["error"]
@@ -285,5 +289,5 @@ def test_a_lane_that_lacks_a_right_says_so_and_the_others_go_on(locked: LockedHi
 
 
 def is_told(path: Path) -> bool:
-    """Whether a file has what somebody has written; Kafka's indexes are holes."""
+    """Return whether a file has written content; Kafka's indexes are sparse files."""
     return path.is_file() and path.suffix not in {".index", ".timeindex", ".jsa"}

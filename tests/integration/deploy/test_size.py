@@ -1,4 +1,4 @@
-"""`hifi size` on a real broker: what it measures is on the disk, and what a plan reckons with."""
+"""`hifi size` on a real broker: its measurements are those of the disk, and plans use them."""
 
 import json
 import uuid
@@ -40,7 +40,7 @@ def test_what_a_plan_reckons_with_is_on_the_disk(kafka: Cluster) -> None:
         url = f"{gateway.url}/v1/streams/{stream}/events"
         for _ in range(REQUESTS):
             body = json.dumps([event() for _ in range(BATCH)], separators=(",", ":"))
-            # A busy machine's broker may be too late once: only stored events count.
+            # A busy machine's broker may be late once: only stored events count.
             wait_until(lambda: post(url, body) == 200, what="they are stored", timeout_s=60)  # noqa: B023
         assert gateway.end() == 0
     name = stream_topic(stream)
@@ -56,14 +56,14 @@ def test_what_a_plan_reckons_with_is_on_the_disk(kafka: Cluster) -> None:
     assert topic["retention_ms"] == 7 * DAY_MS
     assert 0 < told["at_ms"] - topic["oldest_ms"] < 600_000
 
-    # The broker says what is in the log's files, and the plan comes near to it.
+    # The broker's figure is the size of the log's files, and the plan comes close to it.
     files = Path(kafka._folder).glob(f"broker-1/data/{name}-*/*.log")
     on_disk = sum(path.stat().st_size for path in files)
     assert topic["stored_bytes"] == on_disk
     ask = Ask(events_per_s=count, event_bytes=EVENT_BYTES)
     (planned, *_) = topic_sizes(ask, delivery_instances=1, partition_mb_s=15)
     assert planned.in_bytes_s == pytest.approx(on_disk, rel=0.10)
-    # What came since the first event, which is seconds ago, for seven days.
+    # The bytes since the first event, a few seconds ago, projected to seven days.
     reckoned = on_disk / topic["window_ms"] * 7 * DAY_MS
     assert topic["kept_bytes"] == pytest.approx(reckoned, rel=0.01)
 

@@ -38,4 +38,4 @@ def test_a_hot_partition_is_named_with_its_keys_and_a_stream_that_is_well_is_not
     (found,) = asyncio.run(run())
     assert found.subject == f"spread of {hot.name}"
     assert found.grade == "note"
-    assert "with the keys 'u7' (9" in found.says
+    assert "newest events are 'u7' (9" in found.says

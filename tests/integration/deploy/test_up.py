@@ -1,6 +1,6 @@
-"""`hifi up` as a person lives with it: start, send, look, kill, stop, start again; all of it real.
+"""`hifi up` as a person uses it: start, send, look, kill, stop, start again; all of it real.
 
-The tests of one module share one life of the data folder, in the order in which they stand.
+The tests of one module share one life of the data folder, in the order of the file.
 """
 
 import json
@@ -20,7 +20,7 @@ from tests.support.deploy.stack_fixtures import PATIENCE_S, fetch, stack_setting
 pytestmark = pytest.mark.integration
 
 IS_UP = "Hifi is up after"
-# The last that it says then.
+# The last line that `hifi up` prints then.
 ALL_IS_SAID = "Ctrl-C drains and stops everything."
 
 
@@ -33,7 +33,8 @@ class Place:
         self.running: list[Run] = []
         kafka = f"127.0.0.1:{settings.kafka_port}"
         gateway = f"http://127.0.0.1:{settings.gateway_port}"
-        # One variable for each option: `hifi doctor` in the same shell looks at the same Hifi.
+        # One variable for each option, so that `hifi doctor` in the same shell looks at the same
+        # Hifi.
         self.env = {"HIFI_UP_DATA": str(settings.folder), "HIFI_GATEWAY": gateway} | {
             "HIFI_UP_" + option.removeprefix("--").replace("-", "_").upper(): str(port)
             for option, port in settings.ports()
@@ -102,7 +103,7 @@ def test_what_is_sent_arrives_and_every_command_sees_it(place: Place, first: Run
     assert (sent.wait(), "They went in 3 requests" in sent.err) == (0, True)
     assert sent.out.startswith("120 accepted, 0 rejected, 0 not known to be stored")
     wait_until(lambda: place.arrived() == 120, what="120 events arrive")
-    wait_until(lambda: place.books()["delivered"] == 120, what="the books say so")
+    wait_until(lambda: place.books()["delivered"] == 120, what="the books have them")
     books = place.books()
     assert (books["acked"], books["unaccounted"]) == (120, 0)
     assert books["verdict"] in {"OK", "SLOW"}
@@ -134,7 +135,7 @@ def test_a_second_one_is_refused_and_harms_nothing(place: Place, first: Run) -> 
 
 
 def test_what_is_killed_is_started_again_and_said(place: Place, first: Run) -> None:
-    # The three at once: neither needs another to come back.
+    # Kill all three at once: none needs another one to come back.
     for what, name in (
         # A blank after the name: delivery's workers are another module of the same package.
         ("-m gateway ", "gateway"),
@@ -165,9 +166,12 @@ def test_what_dies_again_and_again_waits_longer_and_stops_nothing_else(
     assert place.command("send", "demo", '{"id":"meanwhile"}').wait() == 0
     overview = fetch(f"http://127.0.0.1:{place.settings.console_port}/")
     assert "ample was ended by SIGKILL, 4 times in ten minutes" in overview
-    # It counts from when it was started.
+    # The sample destination counts from its last start only.
     events = f"http://127.0.0.1:{place.settings.sample_port}/events"
-    wait_until(lambda: '"count":1,' in fetch(events).replace(" ", ""), what="it is back")
+    wait_until(
+        lambda: '"count":1,' in fetch(events).replace(" ", ""),
+        what="the sample destination is back",
+    )
 
 
 def test_ctrl_c_drains_and_leaves_nothing(place: Place, first: Run) -> None:
@@ -185,13 +189,13 @@ def test_the_next_start_finds_its_data_and_delivers_nothing_twice(place: Place) 
     assert place.books()["delivered"] == 122
     assert place.command("send", "demo", '{"id":"new"}').wait() == 0
     wait_until(lambda: place.arrived() >= 1, what="the new event arrives")
-    wait_until(lambda: place.books()["delivered"] == 123, what="the books have it")
-    # The sample destination counts from its own start: only the new one came.
+    wait_until(lambda: place.books()["delivered"] == 123, what="the books have the event")
+    # The sample destination counts from its own start: only the new event arrived.
     assert place.arrived() == 1
-    # After kill -9 only the kernel can tidy up.
+    # After kill -9 only the kernel can clean up.
     again.send(signal.SIGKILL)
     again.wait()
-    # A JVM that was to leave a class archive writes it first.
+    # A JVM that is to leave a class archive writes it first.
     again.leaves_nothing(timeout_s=PATIENCE_S / 2)
     assert place.all_ports_are_free()
 

@@ -1,4 +1,4 @@
-"""The wheel holds our packages and nothing else, and works where there is no source tree."""
+"""The wheel holds only our packages, and works where there is no source tree."""
 
 import json
 import os
@@ -23,7 +23,7 @@ CORE_TESTS = ("tests/unit/event", "tests/unit/retry")
 
 
 def run(*command: str | Path, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a program away from the sources, with nothing of ours in its environment."""
+    """Run a program away from the sources, with none of our variables in its environment."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -47,7 +47,7 @@ def done(*command: str | Path, folder: Path) -> str:
 
 
 def uv(*arguments: str | Path, folder: Path, **env: str) -> None:
-    """Run uv out of its cache; it fetches packages that it lacks."""
+    """Run uv from its cache; let it download missing packages."""
     if run(UV, *arguments, "--quiet", "--offline", folder=folder, **env).returncode != 0:
         ended = run(UV, *arguments, "--quiet", folder=folder, **env)
         assert ended.returncode == 0, ended.stderr
@@ -63,7 +63,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel, its requirements, and those of its tests."""
+    """Return an environment with the wheel, its requirements, and those of its tests."""
     folder = tmp_path_factory.mktemp("empty")
     locked = ("--frozen", "--extra", "local", "--no-install-project", "--project", sources.ROOT)
     environment = {"UV_PROJECT_ENVIRONMENT": str(folder / "venv")}

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.integration
 
 
 def events(count: int) -> list[dict[str, str]]:
-    # Three keys in four have company, so that Kafka partitions fill unevenly, as they do.
+    # Three in four events share a key with others, so Kafka partitions fill unevenly, as in
+    # production.
     return [{"id": f"e{n}", "partitionkey": f"k{n % 7}", "pad": "x" * 300} for n in range(count)]
 
 
@@ -118,10 +119,10 @@ def test_a_sender_sees_in_its_trace_that_an_event_was_given_up(
         hifi.add(Destination(stream="doomed", name="to", url=destination.url))
         headers = {"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"}
         assert hifi.post("doomed", [{"id": "a"}, {"id": "b"}], headers=headers).is_success
-        # Two processes tell, each in its own time.
+        # Two processes report, each at its own time.
         wait_until(
             lambda: bool(ends() and told("POST")),
-            what=lambda: f"the beginning and the end: {traces.spans(trace_id)}",
+            what=lambda: f"the first and the last span: {traces.spans(trace_id)}",
         )
     (request,) = told("POST")
     for end in ends():
@@ -155,7 +156,7 @@ def test_a_failed_first_attempt_comes_back_through_a_tier_and_not_early(
             for request in destination.accepted
             for event in request.events
         }
-    # Each event by itself: on a busy machine one batch may be back before another has gone out.
+    # Compare event by event: on a busy machine one batch may be back before another is sent.
     assert min(again_s[event] - failed_s[event] for event in again_s) >= 30 * TIME_SCALE
     balance = hifi.wait_for_balance(
         "later/to", lambda books: books.delivered == 40, what="40 delivered"
@@ -181,7 +182,7 @@ def test_400_is_dead_letters_with_the_reason_and_the_very_bytes(hifi: RunningHif
 
 
 def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> None:
-    """Duplicates are those of the micro-batch in flight, and each says so in its header."""
+    """Duplicates come only from the micro-batch in flight, and each is labelled."""
     with scripted_destination() as destination:
         to = Destination(
             stream="killed", name="to", url=destination.url, batch_count_max=50, parallel_max=1
@@ -192,7 +193,7 @@ def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> Non
             lambda: len(destination.accepted_ids) == 1_000, timeout_s=PATIENCE_S
         )
         hifi.wait_for_balance("killed/to", lambda b: b.queued == 0, what="the first 1,000 settle")
-        # Now each reply takes its time, so that the kill falls between two of them.
+        # Now each reply takes 0.2 s, so that the kill falls between two of them.
         settled = len(destination.requests)
         destination.script = lambda _, __: Reply(delay_s=0.2)
         second = [{**event, "id": f"second-{event['id']}"} for event in events(1_000)]
@@ -202,7 +203,7 @@ def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> Non
         )
         delivery = hifi.stack.children["delivery"]
         delivery.kill()
-        # The fault really happened: something was planned, and its end not marked.
+        # The fault really happened: work was planned, and its end was not marked.
         in_flight = may_be_sent(list(newest(marks_written(hifi.kafka, to.id)).items()))
         assert in_flight
         destination.script = always(200)
@@ -212,7 +213,7 @@ def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> Non
         assert destination.wait_for(
             lambda: set(destination.accepted_ids) == expected, timeout_s=PATIENCE_S
         )
-        hifi.wait_for_balance("killed/to", lambda b: b.queued == 0, what="all of it settles")
+        hifi.wait_for_balance("killed/to", lambda b: b.queued == 0, what="all events are settled")
         duplicates = {event for event, count in destination.accepted_ids.items() if count > 1}
         accepted = sorted(destination.accepted, key=lambda request: request.received_s)
     assert duplicates
@@ -220,7 +221,7 @@ def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> Non
     seen: set[str] = set()
     for request in accepted:
         ids = {event["id"] for event in request.events}
-        # A worker may outlive its driver by a moment and send what it has: for the first time.
+        # A worker may outlive its driver by a moment and send its events: for the first time.
         if ids & seen:
             assert request.headers.get("hifi-maybe-duplicate") == "1"
         seen |= ids
@@ -259,7 +260,7 @@ def test_waiting_events_outlive_the_kill_of_the_retrier(hifi: RunningHifi) -> No
         retrier.kill()
         assert hifi.post("patient", events(40)).status_code == 200
         hifi.wait_for_balance("patient/to", lambda b: b.waiting == 40, what="40 waiting")
-        # With nobody to take them out they stay, long past the 0.6 s of their tier.
+        # Without a retrier the events stay, long past the 0.6 s of their tier.
         assert destination.accepted == []
         hifi.stack.look_after()
         wait_until(lambda: len(destination.accepted_ids) == 40, what="40 arrived")

@@ -1,4 +1,4 @@
-"""Acknowledged is in the log, "not stored" is not: leaders move while a follower is paused."""
+"""Acknowledged events are in the log, "not stored" ones are not: leaders move during a pause."""
 
 import asyncio
 import random
@@ -42,7 +42,7 @@ NONE_UNTRUE = dict.fromkeys(UNTRUTHS, 0)
 
 
 async def make_stream(servers: str, name: str) -> str:
-    """A stream of three copies, of which two must have an event."""
+    """Create a stream with three copies, of which two must have an event."""
     async with topic_admin(servers) as admin:
         spec = stream_spec(name, partition_count=PARTITIONS)
         await admin.create_missing([*fixed_specs(["30s"]), spec], Copies())
@@ -56,7 +56,7 @@ def pause(cluster: Cluster, broker_id: int, for_s: float) -> None:
 
 
 class Resignations:
-    """A is appended by a leader that resigns before its paused follower has A; then comes B."""
+    """The leader appends A and resigns before its paused follower has A; then B is sent."""
 
     def __init__(self, cluster: Cluster, told: SenderAnswers) -> None:
         self.cluster, self.told = cluster, told
@@ -154,7 +154,7 @@ async def _send_while_leaders_move(
 
 
 def _move_leaders(cluster: Cluster, rng: random.Random) -> None:
-    """One broker stops in order and starts again, and another one is paused meanwhile."""
+    """Stop and restart one broker in order, while another one is paused."""
     leaving, follower = rng.sample(cluster.broker_ids, 2)
     with frozen(cluster, follower):
         begun_s, for_s = time.monotonic(), rng.uniform(0.5, 7)

@@ -1,4 +1,4 @@
-"""Gateways are killed while they change something: the trail has every change that was made."""
+"""Gateways are killed while they change something: the trail has every change that took effect."""
 
 import threading
 import time
@@ -14,12 +14,12 @@ from tests.support.gateway.gateway_process import Gateway, new_stream, running
 
 pytestmark = pytest.mark.integration
 
-# At most some 20 changes a second pass one gateway: each of these is under way when it is killed.
+# One gateway makes at most some 20 changes a second, so each kill falls among them.
 KILLED_AFTER_S = (0.35, 0.8, 0.55)
 
 
 def changes(gateway: Gateway, **query: str) -> list[dict[str, Any]]:
-    """All of them, page by page, the newest first."""
+    """Return all changes, page by page, the newest first."""
     found: list[dict[str, Any]] = []
     more: dict[str, str] = {}
     while True:
@@ -70,7 +70,7 @@ def test_no_change_lacks_its_record_whenever_a_gateway_is_killed(kafka: Cluster)
     rates = [setting["after"] for each in told for setting in each["settings"]]
     assert len(acknowledged) >= len(KILLED_AFTER_S)
     assert set(acknowledged) <= set(rates)
-    # It has no change that was not made, either: each goes on from the one before.
+    # The trail has no change that did not take effect: each continues from the one before.
     assert [each["number"] for each in told] == list(range(len(told), 0, -1))
     assert [each["before"] for each in told[:-1]] == [each["after"] for each in told[1:]]
     assert (told[0]["after"], told[-1]["before"]) == (now, None)

@@ -1,4 +1,4 @@
-"""Two gateways change one object on a real Kafka: no change is lost without a word."""
+"""Two gateways change one object on a real Kafka: no change is silently lost."""
 
 import uuid
 from collections.abc import Callable
@@ -38,11 +38,11 @@ def test_of_twenty_changes_through_two_gateways_one_wins_each_round(kafka: Clust
             assert sorted(statuses) == [200] + [412] * 19
             won = 100 * turn + statuses.index(200) + 1
             for gateway in gateways:
-                wait_until(shows(gateway, path, won), what="it is seen")
+                wait_until(shows(gateway, path, won), what="the change is seen")
 
 
 def test_changes_of_different_settings_all_last(kafka: Cluster) -> None:
-    """Read, change, write with If-Match, and again when somebody was quicker."""
+    """Read, change, write with If-Match, and try again if somebody else was faster."""
     servers = kafka.bootstrap_servers
     new_stream(servers)
     path = f"/v1/tenants/t-{uuid.uuid4().hex}"
@@ -60,7 +60,7 @@ def test_changes_of_different_settings_all_last(kafka: Cluster) -> None:
                         break
                 assert answer.status_code == 200, answer.text
 
-        wait_until(shows(other, path, 1), what="both know it")
+        wait_until(shows(other, path, 1), what="both gateways know it")
         list(pool.map(add, (one, other)))
         for gateway in (one, other):
             wait_until(shows(gateway, path, 21), what="every change is there")

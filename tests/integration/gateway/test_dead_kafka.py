@@ -1,4 +1,4 @@
-"""Kafka dead for a minute under the full load of wrk: bounded memory, quick refusals, no loss."""
+"""Kafka is dead for a minute under wrk's full load: bounded memory, quick refusals, no loss."""
 
 import json
 import subprocess
@@ -28,8 +28,8 @@ ANSWER_S_MAX = 2.0
 # Events that Kafka got before it died are unknown until the ack deadline, 10 s.
 DYING_S, DEAD_S = 13, 60
 ALIVE_S = 4
-# wrk cannot tell which answer belongs to which request, but events without ids get theirs from the
-# request's number, which the answer repeats: so what was promised can be looked up by id.
+# wrk cannot tell which answer belongs to which request. But events without ids get theirs from the
+# request's number, which the answer repeats, so promised events can be looked up by id.
 SCRIPT = """
 wrk.method = "POST"
 wrk.headers["content-type"] = "application/json"
@@ -86,7 +86,7 @@ def load(gateway: Gateway, stream: str, folder: Path, *, duration_s: float) -> W
 
 
 class Memory(threading.Thread):
-    """Samples how much memory a process has resident."""
+    """A thread that samples the resident memory of a process."""
 
     def __init__(self, pid: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Dead letters in a real Kafka: read, exported, and sent again exactly once, whatever breaks."""
+"""Dead letters in a real Kafka: read, exported, and resent exactly once, whatever breaks."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ MEMORY_BYTES_MAX = 100_000_000
 
 
 def a_dead_letter(stream: str, number: int, *, reason: str = "status_400") -> RecordOut:
-    """The record that delivery writes about an event that it gave up."""
+    """Return the record that delivery writes about an event that it gave up."""
     envelope = Envelope(
         origin=Origin(stream_topic(stream), 0, number),
         value=b'{"id": "e%d"}' % number,
@@ -71,7 +71,7 @@ def write(cluster: Cluster, rows: Iterable[RecordOut]) -> None:
 
 
 def committed(cluster: Cluster, topic: str, stream: str) -> list[bytes]:
-    """The values of a topic that are about a stream, as a reader of committed records sees them."""
+    """Return a topic's values about a stream, as a reader of committed records sees them."""
     found = asyncio.run(read_all(cluster.bootstrap_servers, topic))
     return [one.value for one in found if is_about(one, stream)]
 
@@ -118,7 +118,7 @@ def test_what_is_asked_for_is_found_page_by_page(
             monkeypatch.setattr(redrive, "SCAN_MAX", 3)
             looked = await letters.page(DeadLetterFilter(stream="nobodys"), count_max=5)
             assert (looked.letters, looked.next is not None) == ((), True)
-            # It does not look through letters that came later than it asks for.
+            # A search does not look through letters that are newer than its filter asks for.
             early = DeadLetterFilter(stream="nobodys", to_ms=1)
             assert (await letters.page(early, count_max=5)).next is None
         return found, pages, places
@@ -156,7 +156,7 @@ def test_two_at_once_send_each_once(kafka: Cluster) -> None:
         return await asyncio.gather(*racers, return_exceptions=True)
 
     ended = asyncio.run(race())
-    # An overtaken one says so in a sentence; one at least goes on to the end.
+    # A request that was overtaken says so in a sentence; at least one continues to the end.
     assert [one for one in ended if not isinstance(one, Redriven | OvertakenError)] == []
     assert any(isinstance(one, Redriven) for one in ended)
     asyncio.run(do_redrive(kafka, DeadLetterFilter(stream="race")))
@@ -190,7 +190,7 @@ asyncio.run(letters.redrive(DeadLetterFilter(stream="killed"), redrive_id="k", r
 
 
 def test_a_kill_between_writing_and_marking_sends_nothing_twice(kafka: Cluster) -> None:
-    """The second chunk is half in Kafka, as records that were never committed."""
+    """Half of the second chunk is in Kafka, as records that were never committed."""
     write(kafka, [a_dead_letter("killed", n) for n in range(300)])
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, kafka.bootstrap_servers], check=False, timeout=60
@@ -238,7 +238,7 @@ def test_a_survey_shows_the_newest_and_counts_the_rest(kafka: Cluster) -> None:
     assert asyncio.run(do_redrive(kafka, wanted)).count == 120
     left = asyncio.run(look())
     assert left.counts == Redriven(count=1, already=120)
-    # Letters that somebody may not see are neither shown nor sent.
+    # Letters that the caller may not see are neither shown nor sent.
     nothing = DeadLetterFilter(stream=other, sees=frozenset({stream}).__contains__)
     assert asyncio.run(do_redrive(kafka, nothing)) == Redriven()
     assert asyncio.run(look(streams=(other,))).counts == Redriven(count=1)
@@ -286,7 +286,7 @@ def test_letters_of_a_megabyte_each_fill_no_memory_and_hold_up_nobody(
 
 @pytest.fixture
 def gateway(kafka: Cluster) -> Iterator[RunningGateway]:
-    """A gateway over the dead letters of the real Kafka."""
+    """Run a gateway over the dead letters of the real Kafka."""
     letters = letters_of(kafka)
     config = config_with("cli")
     with running_gateway(FakePublisher([]), config, dead_letters=letters) as running:

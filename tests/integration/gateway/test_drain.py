@@ -1,4 +1,4 @@
-"""Gateways behind a balancer are replaced one after the other: nobody who sends notices."""
+"""Gateways behind a balancer are replaced one after the other, and no sender notices."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ NOTICE = {"HIFI_GATEWAY_DRAIN_NOTICE_S": 1}
 
 @dataclass
 class Senders:
-    """Clients that keep their connections and send without a pause; all of their answers."""
+    """Clients that keep their connections and send without a pause, with all of their answers."""
 
     url: str
     answers: list[tuple[int, str]] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Senders:
 
     def wait_for_more(self) -> None:
         wanted = len(self.answers) + 100
-        wait_until(lambda: len(self.answers) >= wanted, what="100 answers more", timeout_s=60)
+        wait_until(lambda: len(self.answers) >= wanted, what="100 more answers", timeout_s=60)
 
     def sending(self) -> AbstractContextManager[None]:
         return clients_at_work(self._run, CLIENTS, stop=self._stop)
@@ -68,7 +68,7 @@ def test_a_rolling_restart_fails_no_request(kafka: Cluster) -> None:
             gateway = held.enter_context(running(kafka.bootstrap_servers, **NOTICE))
             backend = Backend(httpx.URL(gateway.url).port or 0, gateway.probes)
             balancer.backends.append(backend)
-            wait_until(lambda: backend.is_ready, what="the balancer sends to it")
+            wait_until(lambda: backend.is_ready, what="the balancer uses it")
             return gateway
 
         old = [start(), start()]
@@ -81,7 +81,7 @@ def test_a_rolling_restart_fails_no_request(kafka: Cluster) -> None:
             senders.wait_for_more()
         assert senders.errors == []
         assert {status for status, _ in senders.answers} == {200}
-        # But for the last, to which nobody had to move.
+        # Except for the last gateway, to which no client had to move.
         assert all(backend.connections for backend in balancer.backends[:-1])
     accepted = [event_id for _, event_id in senders.answers]
     assert sorted(stored_ids(kafka.bootstrap_servers, stream)) == sorted(accepted)

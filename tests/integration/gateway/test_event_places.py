@@ -1,4 +1,4 @@
-"""Events come from a real Kafka where an index places them, and the newest ones until a time."""
+"""Events are read from a real Kafka where an index places them, plus the newest up to a time."""
 
 import asyncio
 import uuid
@@ -32,7 +32,7 @@ COUNT = 20
 
 @dataclass
 class IndexedStream:
-    """A stream whose events came one after the other, and an index that answers with `says`."""
+    """A stream with events in order, and an index that answers with `says`."""
 
     stream: str = field(default_factory=lambda: f"placed-{uuid.uuid4().hex}")
     says: Any = field(default_factory=Places)
@@ -79,13 +79,13 @@ def test_what_the_index_says_is_looked_at_in_the_log(indexed: IndexedStream) -> 
     assert found(Places()) == (["e17"], "none")
     (event,) = indexed.look(id="e17").json()["events"]
     partition, offset = map(int, event["place"].split(":"))
-    # The mark of its id is somebody else's, too, and of those one is gone, and one never was.
+    # The mark of the id has other places, too: one of them is gone, and one never existed.
     others = ((partition, offset + 1, offset + 2), (0, 10_000, 10_001), (9, 0, 1))
     assert found(Places(((partition, offset, offset + 1), *others))) == (["e17"], "found")
-    # It has only others: the log is read, as if it had none.
+    # The index has only other places: the log is read, as if there was no index.
     assert found(Places(others)) == (["e17"], "none")
     assert found(Places(is_behind=True)) == (["e17"], "behind")
-    # It answers nonsense: as if it were away.
+    # The index answers nonsense, which counts as no answer.
     assert found("nonsense") == (["e17"], "away")
 
 
@@ -102,7 +102,7 @@ def test_what_the_index_has_all_ids_of_is_not_read(
         assert (page["index"], page["is_complete"], page["older"]) == ("none", True, None)
         return [event["id"] for event in page["events"]]
 
-    # It says that it is not there, and is believed.
+    # The index says that the event does not exist, and is trusted.
     assert found((partition, 0, 1_000)) == []
     assert found((partition, 0, offset), (partition, offset + 1, 1_000)) == ["e17"]
     assert found((partition, offset - 1, offset + 1)) == []

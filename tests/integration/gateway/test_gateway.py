@@ -29,7 +29,7 @@ from tests.support.kafka.broker_faults import frozen, restart, wait_in_sync
 
 pytestmark = pytest.mark.integration
 
-# Past the deadline comes the sweep, and two busy cores.
+# After the deadline, time for the sweep and for two busy cores.
 SLACK_S = 3.0
 
 
@@ -103,7 +103,7 @@ def test_a_stream_that_is_configured_later_is_taken_without_a_restart(kafka: Clu
         stream = new_stream(kafka.bootstrap_servers)
         wait_until(
             lambda: gateway.post(stream, ["a"]).status_code == 200,
-            what="the stream is taken",
+            what="the stream is accepted",
             timeout_s=2,
         )
         assert stream in httpx.get(f"{gateway.url}/v1/streams").json()["streams"]
@@ -122,7 +122,7 @@ def test_sigterm_ends_every_request_with_its_true_answer(kafka: Cluster) -> None
 
 
 def test_no_success_before_kafka_has_reported(kafka: Cluster) -> None:
-    """A broker that is frozen takes connections and bytes, but it stores nothing."""
+    """A frozen broker accepts connections and bytes, but stores nothing."""
     stream = new_stream(kafka.bootstrap_servers)
     with running(kafka.bootstrap_servers) as gateway:
         assert gateway.post(stream, ["warm"]).status_code == 200
@@ -140,7 +140,7 @@ def test_no_success_before_kafka_has_reported(kafka: Cluster) -> None:
         )
         stored = stored_ids(kafka.bootstrap_servers, stream)
         assert {"warm", "after"} <= set(stored)
-        # It may be stored now, as "unknown" says, but the producer must not have doubled it.
+        # The event may be stored now, as "unknown" says, but the producer must not have doubled it.
         assert stored.count("frozen") <= 1
 
 
@@ -162,7 +162,7 @@ def test_with_two_of_three_brokers_stopped_nothing_is_accepted(kafka_three: Clus
         restart(kafka_three, *others)
         wait_until(
             lambda: gateway.post(stream, ["again"]).status_code == 200,
-            what="accepted again",
+            what="an event is accepted again",
             timeout_s=60,
         )
         with Load(gateway, stream) as recovered:
@@ -213,7 +213,7 @@ def test_ctrl_c_does_not_wait_for_a_kafka_that_is_not_there() -> None:
         reader.start()
         wait_until(
             lambda: any("kafka.unreachable" in line for line in lines),
-            what="it said so",
+            what="the gateway logged it",
             timeout_s=30,
         )
         process.send_signal(signal.SIGINT)

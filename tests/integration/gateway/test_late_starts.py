@@ -1,4 +1,4 @@
-"""Where a stream begins of which Kafka has deleted something, as Kafka itself says it."""
+"""The beginning of a stream from which Kafka has deleted records, according to Kafka itself."""
 
 import asyncio
 import uuid

@@ -1,4 +1,4 @@
-"""Gateways are killed, starved and cut off: an event answered 2xx is in the log, always."""
+"""Gateways are killed, starved and cut off: an event answered with 2xx is always in the log."""
 
 import asyncio
 import contextlib
@@ -75,13 +75,14 @@ class Clients:
                 try:
                     response = client.post(self.url, content=body, headers=JSON)
                 except httpx.TransportError:
-                    # Nothing was answered: nothing is promised.
+                    # Without an answer, nothing is promised.
                     self.broken += 1
                     self._stop.wait(0.02)
                     continue
                 self.statuses.append(response.status_code)
                 if response.status_code in {200, 207}:
-                    # A 207 lists what was not accepted; the rest is promised like a 200.
+                    # A 207 lists the events that were not accepted; the others are promised as by a
+                    # 200.
                     left_out = {one["index"] for one in response.json().get("results", ())}
                     self.accepted += [one for at, one in enumerate(ids) if at not in left_out]
                 elif response.status_code == 503:
@@ -89,7 +90,7 @@ class Clients:
 
 
 def children(pid: int) -> dict[int, float]:
-    """The workers of a supervisor and for how long each has run."""
+    """Return the workers of a supervisor, with the time that each has been running."""
     found = {}
     boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     for entry in Path("/proc").iterdir():
@@ -103,7 +104,7 @@ def children(pid: int) -> dict[int, float]:
 
 
 def grown(pid: int) -> set[int]:
-    """The workers that have had time to start serving."""
+    """Return the workers that have had time to start serving."""
     return {one for one, age_s in children(pid).items() if age_s > GROWN_S}
 
 
@@ -147,11 +148,11 @@ def test_kills_under_load_lose_nothing_that_was_answered(kafka: Cluster, kills: 
             wait_until(lambda: len(load.accepted) >= 100, what="100 accepted", timeout_s=60)
             killed: set[int] = set()
             for _ in range(kills):
-                # Kill one that takes requests; and three answers later, the next.
+                # Kill a worker that takes requests, and after three more answers the next one.
                 answers = len(load.statuses) + 3
                 wait_until(
                     lambda: bool(grown(supervisor.pid) - killed),
-                    what="another worker came",
+                    what="another worker started",
                     timeout_s=60,
                 )
                 victim = min(grown(supervisor.pid) - killed)
@@ -164,7 +165,7 @@ def test_kills_under_load_lose_nothing_that_was_answered(kafka: Cluster, kills: 
                 )
         # 207: the request's Kafka partitions met the broker's death at different moments.
         assert set(load.statuses) <= {200, 207, 503, 504}
-        assert load.broken >= kills / 10, "the kills hit nobody"
+        assert load.broken >= kills / 10, "the kills hit no request"
         assert len(load.accepted) >= 3 * kills
         wait_until(
             lambda: len(children(supervisor.pid)) == WORKERS,
@@ -177,7 +178,7 @@ def test_kills_under_load_lose_nothing_that_was_answered(kafka: Cluster, kills: 
 
 async def until(is_so: Callable[[], bool], *, timeout_s: float = 20) -> None:
     async with asyncio.timeout(timeout_s):
-        while not is_so():  # noqa: ASYNC110 - what is asked sets no event
+        while not is_so():  # noqa: ASYNC110 - the process sets no event
             await asyncio.sleep(0.02)
 
 
@@ -198,17 +199,17 @@ def test_with_kafka_dead_under_load_memory_stays_bounded_and_all_comes_back(
         with load.posting(24):
             wait_until(lambda: len(load.accepted) >= 20_000, what="20,000 accepted", timeout_s=60)
             with killed(kafka, broker):
-                wait_until(lambda: bool(load.refused_s), what="it refuses", timeout_s=30)
+                wait_until(lambda: bool(load.refused_s), what="the gateway refuses", timeout_s=30)
                 load.refused_s.clear()
                 died_s = time.monotonic()
                 wait_until(
                     lambda: time.monotonic() - died_s >= DEAD_S,
-                    what="the broker was away so long",
+                    what="the broker was away for 12 s",
                     timeout_s=2 * DEAD_S,
                 )
                 assert not gateway.is_ready()
                 assert len(load.refused_s) > 10
-                # The promise is 2 s; the machine is busy with 24 clients in Python beside it.
+                # The promise is 2 s; the machine is also busy with 24 Python clients.
                 assert sorted(load.refused_s)[len(load.refused_s) // 2] <= 2.0
             accepted = len(load.accepted)
             wait_until(
@@ -232,15 +233,15 @@ def test_a_config_feed_survives_its_kafka_and_says_how_old_it_is(kafka: Cluster)
         await feed.start()
         try:
             assert feed.problem is None
-            # As after a bug or a broken record: the follower must begin again.
+            # Like after a bug or a broken record: the follower must start again.
             reader, feed._reader = feed._reader, None
             assert reader is not None
             await reader.close()
             name = f"s-{uuid.uuid4().hex}"
             await write_config(servers, [Stream(name)])
             await until(lambda: name in feed.configuration.streams)
-            # Nothing new comes, and yet the age is the time since Kafka last said so, which is
-            # asked seldom.
+            # Nothing new arrives; the age is the time since Kafka last confirmed that, which is
+            # rare.
             answers = set()
             for _ in range(60):
                 await asyncio.sleep(0.05)
@@ -248,7 +249,7 @@ def test_a_config_feed_survives_its_kafka_and_says_how_old_it_is(kafka: Cluster)
                 assert feed._follow is not None
                 answers.add(feed._follow.answered_at_ms)
             assert len(answers) <= 3
-            # And yet it tells at once.
+            # Nevertheless the feed reports news at once.
             name = f"s-{uuid.uuid4().hex}"
             await write_config(servers, [Stream(name)])
             async with asyncio.timeout(1):
@@ -276,11 +277,11 @@ def test_streams_and_keys_made_over_http_are_live_on_another_gateway(kafka: Clus
     with running(servers) as one, running(servers) as other:
         made = httpx.put(f"{one.url}/v1/streams/{name}", json={"partition_count": 4}, timeout=30)
         assert made.status_code == 201, made.text
-        # Through its own gateway at once, through the other within what is promised.
+        # Its own gateway knows the stream at once, the other one within the promised time.
         assert one.post(name, ["a"]).status_code == 200
         wait_until(
             lambda: other.post(name, ["b"]).status_code == 200,
-            what="the other gateway takes it",
+            what="the other gateway accepts it",
             timeout_s=2,
         )
         grown = httpx.put(f"{one.url}/v1/streams/{name}", json={"partition_count": 6}, timeout=30)
@@ -316,7 +317,7 @@ def test_the_operator_key_makes_the_first_key_of_a_locked_gateway(kafka: Cluster
         def takes() -> bool:
             return httpx.post(url, json=[{}], headers=headers, timeout=30).status_code == 200
 
-        wait_until(takes, what="it takes events", timeout_s=30)
+        wait_until(takes, what="the gateway accepts events", timeout_s=30)
         again = CliRunner().invoke(app, made)
         assert "There is a key" in str(again.exception)
         assert operator not in "".join(gateway.lines)

@@ -1,4 +1,4 @@
-"""A change of the configuration that Kafka has lost track of: the store finds out."""
+"""When Kafka has lost track of a change of the configuration, the store finds out its fate."""
 
 import asyncio
 import uuid
@@ -53,10 +53,10 @@ class Losing:
             if self._stores:
                 await write(rows, told)
             for row in self._others:
-                # As another gateway would: what comes after waits until all of it can be read.
+                # Like another gateway: later changes wait until all of the transaction can be read.
                 async with only_writer(servers, name) as write_else:
                     await write_else([row])
-            raise KafkaUnavailableError("Kafka has lost track of it:")
+            raise KafkaUnavailableError("Kafka has lost track of the change:")
 
         return lose
 
@@ -64,7 +64,7 @@ class Losing:
 def changed(
     kafka: Cluster, losing: Losing, monkeypatch: pytest.MonkeyPatch, wanted: Stream
 ) -> Stream | None:
-    """The stream as the gateway knows it after a change."""
+    """Return the stream as the gateway knows it after a change."""
 
     async def judge(_: Configuration) -> bytes:
         return wanted.to_json()
@@ -108,7 +108,7 @@ def test_when_others_have_changed_something_since_nobody_is_told_what_may_be_wro
 
 
 class Counting:
-    """Opens writers, and counts them."""
+    """A counter of opened writers."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -126,7 +126,7 @@ def test_a_gateway_keeps_its_writer_until_another_one_writes(
     counting, servers = Counting(), kafka.bootstrap_servers
     monkeypatch.setattr(store, "only_writer", counting.writer)
     wanted = [Stream(f"turns-{number}-{uuid.uuid4().hex}") for number in range(8)]
-    # The number of the gateway that writes, and of the writers begun after it.
+    # The number of the gateway that writes, and of the writers opened so far.
     turns = [(0, 1), (0, 1), (0, 1), (1, 2), (1, 2), (0, 3), (1, 4), (1, 4)]
 
     async def run() -> None:
@@ -180,7 +180,7 @@ def test_an_idle_writer_is_not_kept(kafka: Cluster, monkeypatch: pytest.MonkeyPa
 def test_a_change_that_could_not_be_read_back_leaves_no_writer(
     kafka: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next change would judge without it: Kafka shows a transaction after its commit."""
+    """The next change would be judged without it: Kafka shows a transaction after its commit."""
     servers, begun, written = kafka.bootstrap_servers, list[str](), asyncio.Event()
     first, second = (Stream(f"unread-{number}-{uuid.uuid4().hex}") for number in range(2))
 

@@ -1,4 +1,4 @@
-"""The gateway's producer, on a real Kafka that refuses, that is silent, or after 2^31 events."""
+"""The gateway's producer, on a real Kafka that refuses, is silent, or has had 2^31 events."""
 
 import asyncio
 import uuid
@@ -47,7 +47,7 @@ def test_a_batch_that_kafka_refuses_is_not_stored_and_the_next_one_is(
             (report,) = await publisher.publish(topic, [small_event])
             assert report.fate is Fate.STORED
             numbering = producer._numberings[KafkaPartition(topic, 0)]
-            # Kafka takes the next epoch without having been asked for it.
+            # Kafka accepts the next epoch although it was never asked for one.
             assert (numbering.producer_id, numbering.epoch) == (producer_id, 1)
             assert numbering.next_number == 1
             assert publisher.problem is None
@@ -72,7 +72,7 @@ def test_a_partition_whose_numbers_run_out_goes_on_at_0(kafka: Cluster) -> None:
             producer = publisher._producer
             assert producer is not None
             assert producer._producer_id is not None
-            # Kafka takes any number as the first that it sees of a producer.
+            # Kafka accepts any number as a producer's first one.
             producer._numberings[place] = _Numbering(producer._producer_id, 0, 2**31 - 3)
             offsets = []
             for n in range(6):
@@ -99,14 +99,14 @@ def test_what_a_frozen_broker_has_not_taken_in_time_does_not_come_later(kafka: C
         )
         await publisher.start(deadline_s=30)
         try:
-            # More than fits into the buffers between us and a broker that reads nothing.
+            # More than fits into the buffers between the gateway and a broker that reads nothing.
             large = [_event(f"large{n}", n, 900_000) for n in range(count)]
             assert await _fates(publisher, topic, [_event("warm", 0, 10)]) == {Fate.STORED}
             producer = publisher._producer
             assert producer is not None
             with frozen(kafka, kafka.broker_ids[0]):
                 assert Fate.UNKNOWN in await _fates(publisher, topic, large)
-                # A batch that was on the wire then may still come, until its connection ends.
+                # A batch that was on the wire may still arrive until its connection ends.
                 while producer._busy:  # noqa: ASYNC110 - it sets no event
                     await asyncio.sleep(0.02)
             after = [_event(f"after{n}", n, 10) for n in range(count)]

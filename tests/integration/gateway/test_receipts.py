@@ -1,4 +1,4 @@
-"""A request is followed through a real Kafka, and to a real destination."""
+"""A request is followed through a real Kafka to a real destination."""
 
 import asyncio
 import time
@@ -55,7 +55,7 @@ def write(cluster: Cluster, rows: Sequence[RecordOut]) -> None:
 
 
 def send(gateway: Gateway, stream: str, ids: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """POST events with keys; the id of the answer, and where each event is."""
+    """POST events with keys; return the id of the answer, and each event's place."""
     answer = httpx.post(
         f"{gateway.url}/v1/streams/{stream}/events?results=all",
         json=[{"id": one, "partitionkey": one} for one in ids],
@@ -86,7 +86,7 @@ def outcome(envelopes: Sequence[Envelope], what: ReceiptOutcome, reason: str) ->
 
 
 def a_followed_stream(kafka: Cluster) -> Destination:
-    """A stream with one destination, whose lane nobody runs."""
+    """Return a stream with one destination, whose lane nobody runs."""
     stream = new_stream(kafka.bootstrap_servers)
     to = Destination(stream, "to", "https://to.example/")
     asyncio.run(write_config(kafka.bootstrap_servers, [to]))
@@ -112,7 +112,7 @@ def test_a_request_is_followed_from_its_answer_on(kafka: Cluster) -> None:
     with running(kafka.bootstrap_servers) as gateway:
         send(gateway, to.stream, ["before"])
         request_id, places = send(gateway, to.stream, ids)
-        # At once, when the ledger has hardly been written.
+        # Ask at once, when the ledger has hardly been written.
         said = follow(gateway.url, request_id, limit="5000").json()
         assert {one["id"]: (one["partition"], one["offset"]) for one in said["events"]} == places
         assert (said["stream"], said["count"], said["is_complete"]) == (to.stream, 2_000, True)
@@ -148,7 +148,9 @@ def test_once_all_have_all_nothing_more_is_read(kafka: Cluster) -> None:
     to = a_followed_stream(kafka)
     with running(kafka.bootstrap_servers) as gateway:
         request_id, places = send(gateway, to.stream, ["only"])
-        wait_until(lambda: queued_of(gateway, request_id) == 1, what="one queued", timeout_s=30)
+        wait_until(
+            lambda: queued_of(gateway, request_id) == 1, what="one event is queued", timeout_s=30
+        )
         only = as_stored(to, "only", places["only"])
         write(kafka, [outcome([only], ReceiptOutcome.DELIVERED, "status_200")])
         said = follow(gateway.url, request_id).json()
@@ -168,7 +170,7 @@ def test_what_nobody_sent_and_what_nobody_can_read_are_told_apart(kafka: Cluster
         assert (answer.status_code, answer.json()["code"]) == (503, "kafka_unavailable")
         assert answer.headers["retry-after"] == "2"
         assert took_s < 25
-        # A broker that was away for this long is let in again within seconds.
+        # A broker that was away for this long rejoins within seconds.
         wait_until(
             lambda: follow(gateway.url, request_id).status_code == 200,
             what="the request is found again",
@@ -177,7 +179,7 @@ def test_what_nobody_sent_and_what_nobody_can_read_are_told_apart(kafka: Cluster
 
 
 def queued_of(gateway: Gateway, request_id: str) -> int:
-    """How many are queued; the gateway has learnt of the destination by then."""
+    """Return how many are queued, once the gateway knows the destination."""
     destinations = follow(gateway.url, request_id).json()["destinations"]
     queued: int = destinations.get("to", {}).get("queued", 0)
     return queued
@@ -203,7 +205,7 @@ def test_a_search_that_time_ends_says_how_far_it_came(
 
 
 def test_a_delivered_a_dead_and_a_waiting_event_are_told_apart(hifi: RunningHifi) -> None:
-    """The whole of Hifi: what really became of each event is what its receipt says."""
+    """All of Hifi runs: an event's receipt says what really became of it."""
 
     def by_id(_: int, request: Request) -> Reply:
         event_id = request.events[0]["id"]
@@ -237,7 +239,7 @@ def test_a_delivered_a_dead_and_a_waiting_event_are_told_apart(hifi: RunningHifi
             tries = last[-1]["failed_tries"]
             return {(each["attempt"], each["status"], each["text"]) for each in tries}
 
-        # The answers that delivery got, and those that the retrier got after it.
+        # The answers to delivery, and later ones to the retrier.
         both = {(1, 503, "what late gets"), (2, 503, "what late gets")}
         wait_until(lambda: both <= rounds(), what=lambda: f"both rounds' answers; {last[-1]}")
         assert all(each["events"] == ["late"] for each in last[-1]["failed_tries"])

@@ -1,4 +1,4 @@
-"""A tenant sends a span of a stream again: replays are ordered, carried out, refused, cancelled."""
+"""A tenant resends a span of a stream: replays are requested, carried out, refused, cancelled."""
 
 import asyncio
 import gc
@@ -93,7 +93,7 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
 
 
 class StillConfig(ConfigFeed):
-    """It has the configuration of the gateway."""
+    """A feed with the gateway's configuration."""
 
     def __init__(self, servers: str, configuration: Configuration) -> None:
         super().__init__(servers)
@@ -102,7 +102,7 @@ class StillConfig(ConfigFeed):
 
 @asynccontextmanager
 async def running_replayer(servers: str, configuration: Configuration) -> AsyncIterator[Replayer]:
-    """The replayer of a retrier that holds all slots."""
+    """Run the replayer of a retrier that holds all slots."""
     settings = RetrierSettings(bootstrap_servers=servers, folder=Path("nowhere"))
     fenced, broker = FencedPositions(servers, GROUP), Broker(servers)
     config = StillConfig(servers, configuration)
@@ -129,7 +129,7 @@ def carry_out(
     until: Any = None,
     rivals: int = 1,
 ) -> None:
-    """Be the one retrier, or some that think so, until these are over, or `until` says so."""
+    """Run one retrier, or several that think so, until the replays are over or `until` is true."""
     servers = kafka.bootstrap_servers
 
     async def run() -> None:
@@ -146,7 +146,7 @@ def carry_out(
                 known = replayer.feed.value
 
     asyncio.run(run())
-    # Overtaken ones leave errors that nobody asks for: show them here, in no other test.
+    # Overtaken replays leave unread errors: make them appear here, not in another test.
     gc.collect()
 
 
@@ -165,7 +165,7 @@ async def until_kafka_knows_the_group(servers: str) -> None:
 
 
 def queued(kafka: Cluster, replay_id: str) -> list[str]:
-    """The ids of the events that wait to be sent, for a replay."""
+    """Return the ids of the events that wait to be sent, for a replay."""
     found = asyncio.run(read_all(kafka.bootstrap_servers, retry_topic("30s", is_parked=True)))
     every = [dict(one.headers) for one in found]
     of_it = [each for each in every if each.get(REPLAY_ID) == replay_id.encode()]
@@ -190,7 +190,7 @@ def test_a_span_is_counted_ordered_once_and_queued_whole(
     told = ask(gateway, "GET", "/whole").json()
     assert (told["state"], told["read"], told["sent"], told["gone"]) == ("done", COUNT, COUNT, 0)
     assert told["created_at"] > told["reached_at"] > SINCE
-    # One that is over neither begins again nor is cancelled.
+    # A replay that is over can neither start again nor be cancelled.
     assert ask(gateway, "DELETE", "/whole").json()["state"] == "done"
     carry_out(kafka, (STREAM, "whole"))
     assert len(queued(kafka, "whole")) == COUNT
@@ -232,10 +232,10 @@ def test_its_crowd_stays_in_the_stream_and_a_tenants_replays_share_the_room(
     places = [(STREAM, name) for name in ("crowd-a", "crowd-b")]
     assert [create(gateway, id=name, rate_per_s=5).status_code for _, name in places] == [201, 201]
     carry_out(kafka, *places, until=lambda known: known.progress.why)
-    # Nobody here passes any of the events that are sent.
+    # No lane here advances past any of the events that are sent.
     for _, name in places:
         told = ask(gateway, "GET", f"/{name}").json()
-        assert told["waits_because"] == "10 of its events wait to be sent already"
+        assert told["waits_because"] == "10 of its events already wait to be sent"
         assert told["sent"] == len(queued(kafka, name)) == 10
         assert ask(gateway, "DELETE", f"/{name}").json()["state"] == "cancelled"
 

@@ -1,4 +1,4 @@
-"""One event sent again by its tenant, in a real Kafka: to whom, how often, and beside re-drives."""
+"""A tenant resends one event in a real Kafka: to whom, how often, and beside redrives."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.integration
 
 STREAM = "again"
 PATH = f"/v1/streams/{STREAM}/events:resend"
-# The fates of the six at `to`; nothing is known of `quiet`.
+# The fates of the six events at `to`; nothing is known of `quiet`.
 DELIVERED, DEAD, WAITING, QUEUED, SECOND_DEAD, THIRD_DEAD = (f"e{n}" for n in range(6))
 
 OWNER, OWNS = a_key("owner", "admin")
@@ -93,7 +93,7 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
 
 
 def in_tier(kafka: Cluster, event_id: str) -> list[dict[str, bytes]]:
-    """The headers of each copy of an event that waits to be sent again."""
+    """Return the headers of each copy of an event that waits to be resent."""
     found = asyncio.run(read_all(kafka.bootstrap_servers, retry_topic("30s", is_parked=True)))
     every = [dict(one.headers) for one in found]
     to = f"{STREAM}/to".encode()
@@ -114,7 +114,7 @@ def test_what_has_arrived_goes_again_as_often_as_it_is_asked_for(
     assert copy[REPLAY_ID] == told["resend_id"].encode()
     assert copy[AMBIGUOUS] == b"1"
     by_place = ask(gateway, place="0:0").json()
-    # The other destination has it before it, and gets it anyway.
+    # The other destination has the event in its queue, and gets it again anyway.
     assert by_place["destinations"] == {"quiet": "queued", "to": "resent"}
     assert len(in_tier(kafka, DELIVERED)) == 2
 
@@ -139,7 +139,7 @@ def test_a_dead_letter_goes_once_whether_by_itself_or_with_others(
     assert ask(gateway, id=DEAD).json()["destinations"]["to"] == "resent"
     assert refused(ask(gateway, id=DEAD, destination="to")) == (409, "not_resent")
 
-    # While a re-drive of the stream runs, before its second chunk.
+    # While a redrive of the stream runs, before its second chunk.
     def meanwhile(chunk: Sequence[Letter], **more: Any) -> list[RecordOut]:
         if chunk[0].event_id == SECOND_DEAD:
             assert ask(gateway, id=THIRD_DEAD, destination="to").status_code == 200
@@ -159,7 +159,7 @@ def test_a_redrive_that_runs_goes_on(kafka: Cluster, gateway: RunningGateway) ->
         async with only_writer(kafka.bootstrap_servers, f"hifi-redrive-{STREAM}") as write_rows:
             answer = await asyncio.to_thread(ask, gateway, id=DELIVERED, destination="to")
             assert answer.status_code == 200, answer.text
-            # OvertakenError, if somebody had begun in its place.
+            # This would fail with OvertakenError if another writer had begun.
             await write_rows([(PROBE, None, b"{}", ())])
 
     asyncio.run(run())
@@ -187,5 +187,5 @@ def test_the_command_says_what_goes_where(gateway: RunningGateway) -> None:
     assert "quiet: left alone: it has not been tried there yet" in said
     told = json.loads(hifi("--place", "0:0", "--destination", "to", "--json"))
     assert told["destinations"] == {"to": "resent"}
-    assert "say which event" in hifi()
+    assert "name the event" in hifi()
     assert "waits there for its next attempt" in hifi(WAITING, "--destination", "to")

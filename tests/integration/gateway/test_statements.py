@@ -58,7 +58,7 @@ def write(kafka: Cluster, *statements: SignedStatement) -> None:
         )
         for each in statements
     ]
-    # Readers must not stumble over a record that is no statement.
+    # Readers must not stumble over a record that is not a statement.
     broken = RecordOut(STATEMENTS, f"{STREAM}:0".encode(), b"{", ())
     asyncio.run(write_rows(kafka.bootstrap_servers, [*rows, broken]))
 

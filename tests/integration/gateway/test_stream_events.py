@@ -1,4 +1,4 @@
-"""The events of a stream in a real Kafka, looked at page by page, found, and waited for."""
+"""A stream's events in a real Kafka: shown page by page, found, and waited for."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ def gateway(kafka: Cluster) -> Iterator[RunningGateway]:
     config = FixedConfig(Configuration(streams={STREAM: Stream(STREAM)}, keys=keys))
     settings = Settings(auth="keys", bootstrap_servers=kafka.bootstrap_servers)
     with running_gateway(FakePublisher([]), config, settings) as running:
-        # One after the other, so that it is known which is the newest.
+        # One after the other, so that the newest one is known.
         for n in range(COUNT):
             write(
                 kafka, *[an_event(f"e{n}")] if n % 2 else [an_event(f"e{n}", key=b"k%d" % (n % 4))]
@@ -147,7 +147,7 @@ def test_what_comes_is_waited_for_and_comes_once(gateway: RunningGateway, kafka:
     shown: list[str] = []
     while len(shown) < 6:
         found = page(gateway, after=newer, wait_s=20, limit=4)
-        assert found["events"], "it waited in vain"
+        assert found["events"], "the wait found no event"
         shown, newer = shown + ids(found), found["newer"]
     late.join()
     assert sorted(shown) == [f"late{n}" for n in range(6)]
@@ -212,7 +212,7 @@ def test_who_waits_takes_no_place_from_other_tenants(
     newer = page(gateway, limit=1)["newer"]
 
     def wait() -> None:
-        # Again where a look for the last place has taken it.
+        # Ask again if another look has taken the last place.
         while ask(gateway, after=newer, wait_s=15).status_code == 429:
             time.sleep(0.05)
 
@@ -291,7 +291,7 @@ def test_the_command_lists_gets_and_follows_them(gateway: RunningGateway, kafka:
     assert set(lines) == {"exact", "then"}
     assert "key=as sent" in lines["exact"]
     assert "There are older ones: --before " in listed.stderr
-    # Byte by byte, but for the line break that a line cannot have.
+    # Byte for byte, except that a line break cannot be part of a line.
     found = hifi(gateway, "events", "list", STREAM, "--key", "as sent", "--json")
     assert exact.replace(b"\n", b" ").decode() in found.stdout
     got = hifi(gateway, "events", "get", STREAM, "e17")
@@ -312,7 +312,7 @@ def test_who_follows_until_ctrl_c_ends_with_its_code(gateway: RunningGateway) ->
     command = [sys.executable, "-m", "deploy.cli.app", "tail", STREAM]
     with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as following:
         assert following.stderr is not None
-        assert "Ctrl-C ends it" in following.stderr.readline()
+        assert "Ctrl-C stops" in following.stderr.readline()
         following.send_signal(signal.SIGINT)
         assert following.wait(30) == INTERRUPTED
         assert not following.stderr.read()
@@ -362,11 +362,11 @@ def test_they_are_sent_on_to_who_develops_a_receiver(
         text=True,
     ) as listening:
         assert listening.stderr is not None
-        # It waits for a receiver that is not there yet.
+        # The command waits for a receiver that does not exist yet.
         assert "does not answer" in listening.stderr.readline()
         with ThreadingHTTPServer(("127.0.0.1", port), Receiver) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
-            wait_until(lambda: len(taken) >= 3, what="all have been sent on")
+            wait_until(lambda: len(taken) >= 3, what="all events have been forwarded")
             server.shutdown()
         listening.send_signal(signal.SIGINT)
         said = listening.stderr.read()
@@ -376,7 +376,7 @@ def test_they_are_sent_on_to_who_develops_a_receiver(
     headers, _ = taken[0]
     assert (headers["hifi-stream"], headers["hifi-events"]) == (STREAM, "2")
     assert headers["webhook-id"].startswith("msg_")
-    # The output has its refusal, in its words; refused events are not sent again.
+    # The output quotes the receiver's refusal; refused events are not sent again.
     assert "422  2 events" in said
     assert "why?" in said
 
@@ -391,7 +391,7 @@ def test_how_the_events_lie_is_told_to_who_may_see_them(gateway: RunningGateway)
 
     found = told(READS).json()
     assert len(found["partitions"]) == PARTITIONS
-    # There are too few to tell.
+    # There are too few events to judge.
     assert found["hot"] is None
     assert found["looked_at"] == max(found["partitions"]) > 0
     assert all(0.1 <= each["part"] <= 1 for each in found["keys"])

@@ -1,4 +1,4 @@
-"""Rows on a running Hifi: written over HTTP, answered by its gateway within the time we say."""
+"""Rows on a running Hifi: written over HTTP, and returned by its gateway in the promised time."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
 
 pytestmark = pytest.mark.integration
 
-# Promised is 2 s of the 99th of a hundred; this machine has other work.
+# The promise is 2 s for 99 of 100; this machine has other work.
 USED_WITHIN_S = 5.0
 TABLE = "/live-rows"
 ROWS = f"{TABLE}/rows"
@@ -22,11 +22,11 @@ ROWS = f"{TABLE}/rows"
 
 @pytest.fixture
 def rows(hifi: RunningHifi) -> Iterator[httpx.Client]:
-    """A table that is this test's own."""
+    """Return a client for a table that only this test uses."""
     with httpx.Client(base_url=f"{hifi.gateway}/v1/tables", timeout=30) as client:
         made = client.put(TABLE, json={})
         assert made.status_code in {200, 201}, made.text
-        wait_until(lambda: client.get(ROWS).status_code == 200, what="there is a copy")
+        wait_until(lambda: client.get(ROWS).status_code == 200, what="the table has a copy")
         yield client
         assert client.delete(TABLE).status_code == 204
 
@@ -62,7 +62,7 @@ def test_rows_are_written_changed_read_watched_and_deleted(rows: httpx.Client) -
 
     watching = Thread(target=watch)
     watching.start()
-    wait_until(lambda: bool(heard), what="it watches")
+    wait_until(lambda: bool(heard), what="the client watches")
     assert rows.delete(f"{ROWS}/c-7").status_code == 200
     watching.join(timeout=30)
     assert "event: deleted" in heard
@@ -85,4 +85,4 @@ def test_rows_are_answered_while_who_follows_them_is_killed(
         def has_it(offset: int = stored["offset"]) -> bool:
             return rows.get(f"{ROWS}/a", params={"at_least": offset}).status_code == 200
 
-        wait_until(has_it, what="somebody follows again")
+        wait_until(has_it, what="a process follows again")

@@ -1,4 +1,4 @@
-"""Two gateway processes are one: a key is good at both, and a quota is that of both together."""
+"""Two gateways act as one: a key is valid at both, and a quota is for both together."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def stream(kafka: Cluster) -> str:
 
 @pytest.fixture
 def two(kafka: Cluster, stream: str) -> Iterator[tuple[Gateway, Gateway]]:
-    """Started when the stream is there: both know it."""
+    """Start two gateways once the stream exists, so that both know it."""
     assert stream
     with running(kafka.bootstrap_servers) as one, running(kafka.bootstrap_servers) as other:
         yield one, other
@@ -124,7 +124,7 @@ def test_what_a_gateway_stored_before_it_was_killed_is_not_stored_again(
                 assert send(gateway, keys[-1]) == HTTPStatus.OK
         return keys
 
-    # The shorter a report may take, the shorter a claim holds.
+    # The shorter the time for Kafka's report, the shorter a claim holds.
     with running(servers, HIFI_GATEWAY_ACK_DEADLINE_S=2) as other, ThreadPoolExecutor() as threads:
         with running(servers, HIFI_GATEWAY_ACK_DEADLINE_S=2) as dying:
             sending = [
@@ -175,14 +175,14 @@ def test_when_a_key_was_used_outlives_the_gateway_that_knew_it(
         at_ms = used_ms(first, shop)
         assert first.end() == 0
     with running(servers, HIFI_GATEWAY_AUTH="keys") as second:
-        wait_until(lambda: used_ms(second, shop) is not None, what="it has read what was told")
+        wait_until(lambda: used_ms(second, shop) is not None, what="it has read the reports")
         assert used_ms(second, shop) == at_ms
         assert used_ms(second, idle) is None
 
 
 QUOTA = 500
 BATCH = 20
-# A second, at each of ten connections; three times the quota in all.
+# Per second, at each of ten connections; three times the quota in total.
 REQUESTS_PER_S = 8
 CONNECTIONS = 10
 
@@ -206,7 +206,7 @@ def test_a_quota_is_that_of_both_together_wherever_the_load_is(
     path = f"/v1/streams/{stream}/events"
 
     def send(gateway: Gateway) -> tuple[int, int]:
-        """Requests at a steady pace: how many, and how many of them were let in."""
+        """Send requests at a steady pace; return how many, and how many were admitted."""
         sent = admitted = 0
         with httpx.Client(base_url=gateway.url, headers=headers, timeout=30) as own:
             due_s = begun_s
@@ -227,13 +227,13 @@ def test_a_quota_is_that_of_both_together_wherever_the_load_is(
         ThreadPoolExecutor(CONNECTIONS) as threads,
     ):
         begun_s = time.monotonic()
-        # The first burst does not count, nor do events that come before all know of each other.
+        # The first burst does not count, nor do events before all know of each other.
         counted_from_s = begun_s + 3
         until_s = counted_from_s + lasting_s
         found = [*threads.map(send, [busy] * (CONNECTIONS - 1) + [other])]
     offered = BATCH * sum(sent for sent, _ in found) / lasting_s
     admitted = BATCH * sum(admitted for _, admitted in found) / lasting_s
-    assert offered > 1.5 * QUOTA, "else nothing is shown"
+    assert offered > 1.5 * QUOTA, "the load is too small to show anything"
     assert 0.9 * QUOTA < admitted < 1.1 * QUOTA, (admitted, found)
     sent, let_in = found[-1]
-    assert let_in > 0.9 * sent, "who wants less than an even part gets it"
+    assert let_in > 0.9 * sent, "a gateway that wants less than an even part gets it"

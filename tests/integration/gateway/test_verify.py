@@ -1,4 +1,4 @@
-"""`hifi verify`, `reconcile` and `tail` by the URL of a gateway and a key: they ask no Kafka."""
+"""`hifi verify`, `reconcile` and `tail` need only the URL of a gateway and a key, and no Kafka."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.integration
 
 STREAM, GONE = "laidbeside", "laidbesidegone"
 MINUTE = minute_of(now_ms()) - 10 * MINUTE_MS
-# The ledger lacks some of these, and the log others; both have nothing of a last minute.
+# The ledger lacks some of these, and the log others; neither has anything of a last minute.
 ALL = tuple(f"e{n}" for n in range(10_000))
 NAMED, STORED = ALL[:9_900], ALL[3:]
 LATER, OLD, WILDS = ("later-1", "later-2"), ("old-1", "old-2"), ("wild-1",)
@@ -66,7 +66,7 @@ def events(
 
 
 def rows(stream: str, ids: Sequence[str], minute_ms: int) -> list[RecordOut]:
-    """The ledger's rows about these ids, some in each."""
+    """Return the ledger's rows about these ids, some in each."""
     parts = [ids[at : at + 900] for at in range(0, len(ids), 900)]
     told = [
         AckedRow(
@@ -78,7 +78,7 @@ def rows(stream: str, ids: Sequence[str], minute_ms: int) -> list[RecordOut]:
 
 
 def statements(signer: Signer, stream: str, *said: tuple[int, Sequence[str]]) -> list[RecordOut]:
-    """A chain of them."""
+    """Return a chain of statements."""
     made, previous = [], NO_PREVIOUS
     for minute_ms, ids in said:
         count, root = len(ids), merkle_root(ids).hex()
@@ -102,7 +102,7 @@ def signer(tmp_path_factory: pytest.TempPathFactory) -> Signer:
 
 @pytest.fixture(scope="module")
 def public_key(signer: Signer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All that somebody elsewhere has of it."""
+    """Write and return the public key, all that somebody elsewhere has."""
     path = Path(tmp_path_factory.mktemp("elsewhere")) / PUBLIC
     path.write_text(signer.public_key)
     return path
@@ -116,7 +116,7 @@ def gateway(kafka: Cluster, signer: Signer) -> Iterator[RunningGateway]:
             await admin.create_missing([*specs, stream_spec(STREAM), stream_spec(GONE)])
         written = [
             *rows(STREAM, NAMED, MINUTE),
-            # One that nobody can read, and one of a stream whose name begins so.
+            # An unreadable row, and a row of a stream whose name begins like this one's.
             RecordOut(ACKED, STREAM.encode(), b"{", ()),
             *rows(GONE, ("gone-1",), MINUTE),
             *events(STREAM, STORED, MINUTE),
@@ -151,7 +151,7 @@ def gateway(kafka: Cluster, signer: Signer) -> Iterator[RunningGateway]:
 
 
 def hifi(gateway: RunningGateway, *arguments: str, key: str = READS, given: str = "") -> Result:
-    """Run `hifi` as on a machine that reaches nothing but the gateway."""
+    """Run `hifi` as on a machine that reaches only the gateway."""
     environ = {"HIFI_GATEWAY": gateway.url, "HIFI_API_KEY": key, "HIFI_KAFKA": "127.0.0.1:1"}
     return CliRunner().invoke(app, list(arguments), env=environ, input=given)
 
@@ -175,7 +175,7 @@ def told(ended: Result) -> tuple[int, list[str]]:
 
 
 def refused(ended: Result) -> OperatorError:
-    """The error that `hifi` prints as a sentence, before it ends with its exit code."""
+    """Return the error that `hifi` prints as a sentence before it exits with its code."""
     assert isinstance(ended.exception, OperatorError), ended.output
     return ended.exception
 
@@ -187,11 +187,11 @@ def test_a_list_of_ten_thousand_is_laid_beside_what_was_signed(
     assert told(complete) == (0, ["complete"]), complete.output
     assert f"{STREAM}, " in complete.stderr
     assert "10,000 events acknowledged, 10,000 ids" in complete.stderr
-    # One that the ledger alone has, one that the log alone has, one that both have.
+    # One id that only the ledger has, one that only the log has, one that both have.
     missing = {"e0", "e5000", "e9999"}
     ended = verify(gateway, public_key, [each for each in (*ALL, *LATER) if each not in missing])
     assert told(ended) == (3, sorted(missing)), ended.output
-    assert "2 ids of the list not of this minute." in ended.stderr
+    assert "2 ids in the list not of this minute." in ended.stderr
     later = verify(gateway, public_key, LATER[1:], minute_ms=MINUTE + MINUTE_MS)
     assert told(later) == (3, ["later-1"])
     assert told(verify(gateway, public_key, ALL, minute_ms=WILD)) == (3, list(WILDS))
@@ -200,12 +200,12 @@ def test_a_list_of_ten_thousand_is_laid_beside_what_was_signed(
 def test_a_whole_list_is_verified_though_hifi_names_nothing_any_more(
     gateway: RunningGateway, public_key: Path
 ) -> None:
-    """A minute that is verified a year later, when ledger and log have been deleted."""
+    """A minute is verified a year later, when ledger and log have been deleted."""
     assert told(verify(gateway, public_key, OLD, minute_ms=MINUTE - MINUTE_MS))[0] == 0
     for mine in (OLD[:1], (*OLD, "e1")):
         left = verify(gateway, public_key, mine, minute_ms=MINUTE - MINUTE_MS)
         assert left.exit_code == 4
-        assert "neither are exactly those of your list" in " ".join(left.stderr.split())
+        assert "your list is not exactly the signed one" in " ".join(left.stderr.split())
 
 
 def test_what_was_signed_of_a_removed_stream_can_be_verified(
@@ -229,7 +229,7 @@ def test_who_may_not_read_the_stream_is_told_so(gateway: RunningGateway, public_
             error = refused(ended)
             assert (error.exit_code, says in str(error)) == (code, True), error
             if kind is RefusedError:
-                assert "Name a key with --api-key or HIFI_API_KEY" in str(error)
+                assert "Set a key with --api-key or HIFI_API_KEY" in str(error)
     missing = verify(gateway, public_key, ALL, minute_ms=MINUTE + 60 * MINUTE_MS)
     assert (refused(missing).exit_code, missing.stdout) == (6, "")
     away = hifi(gateway, "tail", STREAM, "--gateway", "http://127.0.0.1:1")
@@ -248,7 +248,7 @@ def test_what_is_missing_of_ten_thousand_sent_is_named(
     said = ended.stderr.splitlines()
     assert said[0] == "9,999 ids in the file, 9,998 of them in Hifi, 1 missing"
     assert said[1] == "A restore has put back 1 of those in Hifi."
-    # All were stored before that.
+    # All were stored before that time.
     assert len(told(hifi(gateway, *asked, "--from", "2100-01-01T00:00Z"))[1]) == len(ids)
 
 
@@ -271,7 +271,7 @@ def test_a_page_of_ids_is_bounded_and_says_where_it_goes_on(gateway: RunningGate
     assert sorted(first["ids"] + rest["ids"]) == sorted(stored)
     assert first["restored"] + rest["restored"] == ["e5"]
     assert page(after=rest["newer"])["ids"] == []
-    # They are in several Kafka partitions, whose order nobody promises.
+    # The ids are in several Kafka partitions, whose order is not defined.
     assert sorted(page(minute_ms=MINUTE + MINUTE_MS)["ids"]) == sorted(LATER)
     assert sorted(page(acked="true")["ids"]) == sorted(NAMED)
     assert page(acked="true", minute_ms=MINUTE + MINUTE_MS)["ids"] == []

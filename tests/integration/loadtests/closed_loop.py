@@ -4,7 +4,7 @@ from locust import FastHttpUser, constant_throughput, events, task
 
 
 class Waiting(FastHttpUser):
-    """Twenty of them want 500 requests a second."""
+    """Twenty users that want 500 requests a second together."""
 
     wait_time = constant_throughput(25)
 

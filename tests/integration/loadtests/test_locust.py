@@ -1,4 +1,4 @@
-"""Real Locust, a real server: every way to run a step gives the same JSON, in the same figures."""
+"""Real Locust, a real server: every way to run a step gives the same JSON with the same figures."""
 
 import re
 from pathlib import Path
@@ -13,14 +13,14 @@ SHORT = ("--rate", "100", "--batch", "1", "--duration", "2s", "--warm-up", "1s",
 
 @pytest.mark.integration
 def test_one_process_and_many_give_the_same_json(tmp_path: Path) -> None:
-    """Issue 16, A7 and A9. On busy cores it may be late, and says so: the figures are the same."""
+    """Issue 16, A7 and A9. On busy cores Locust may be late, and says so; figures are the same."""
     with running_rated_server() as host:
         alone = locust(tmp_path, host, *SHORT)
         many = locust(tmp_path, host, *SHORT, "--processes", "2")
     assert set(alone) == set(many)
     assert (alone["workers"], many["workers"]) == (1, 2)
     for found in (alone, many):
-        # Each moment comes from the seed; a worker that is 5 s late gives the rest up.
+        # Each moment comes from the seed; a worker that is 5 s late gives up the rest.
         assert 0 < found["offered"] <= 245
         assert found["sent"] == found["offered"]
         assert found["answers"] == {"200": found["sent"]}
@@ -38,5 +38,5 @@ def test_one_process_and_many_give_the_same_json(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_what_is_wrong_is_said_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="loadtests: 'leap' is no part of a plan"):
+    with pytest.raises(AssertionError, match="loadtests: 'leap' is not a part of a plan"):
         locust(tmp_path, "http://127.0.0.1:9", "--plan", "leap")

@@ -1,4 +1,4 @@
-"""Locust's page has our options and our tab, and a step that is started there is the same."""
+"""Locust's page has our options and our tab, and a step started there is the same."""
 
 import json
 import re
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 @contextmanager
 def page(host: str, *argv: str) -> Iterator[str]:
-    """Locust with its page, on a free port."""
+    """Run Locust with its page, on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "locust", "-f", LOCUSTFILE, "-H", host, *argv]
@@ -43,7 +43,7 @@ def page(host: str, *argv: str) -> Iterator[str]:
 
 
 def verdict_at(url: str) -> str:
-    """The first line of our tab."""
+    """Return the first line of our tab."""
     stats = httpx.get(f"{url}/stats/requests", timeout=30).json()
     return str(stats["extended_stats"][0]["data"][0]["found"])
 
@@ -54,7 +54,7 @@ def test_a_step_that_is_started_in_the_page_gives_the_same_json(tmp_path: Path) 
     with running_rated_server() as host, page(host, "--out", str(out)) as url:
         first = fetch(url)
         for option in ("slo_p99_ms", "spacing", "event_bytes"):
-            assert option in first, "it is a field"
+            assert option in first, "the option is not a field"
         assert re.search(r"Open loop", first)
         form = {"user_count": "1", "spawn_rate": "1", "host": host, "rate": "80", "batch": "1"}
         asked = httpx.post(
@@ -72,13 +72,15 @@ def test_a_step_that_is_started_in_the_page_gives_the_same_json(tmp_path: Path) 
         assert tab[0]["key"] == "open-loop"
         assert rows["Verdict"].startswith(found["verdict"])
 
-        # The tab shows a typing error, and nothing is offered.
+        # The tab shows a typing error, and no requests are sent.
         def verdict() -> str:
-            # Asked again, as Locust takes no start as long as its last one is not all over.
+            # Try again, as Locust accepts no start while its last run is still ending.
             httpx.post(f"{url}/swarm", data={**form, "plan": "leap:1"}, timeout=30)
             return verdict_at(url)
 
-        wait_until(lambda: "is no part of a plan" in verdict(), what="it is refused", look_s=1)
+        wait_until(
+            lambda: "is not a part of a plan" in verdict(), what="the step is refused", look_s=1
+        )
 
 
 def test_in_a_browser_a_step_is_started_and_its_tab_says_what_came_of_it(browser: Browser) -> None:
@@ -96,9 +98,10 @@ def test_in_a_browser_a_step_is_started_and_its_tab_says_what_came_of_it(browser
             tab.wait_for(found, what=f"there is {name}")
             tab.run(f"{found}.click()")
         tab.wait_for(
-            r"/Verdict\s+(met|broken|invalid)/.test(document.body.innerText)", what="the verdict"
+            r"/Verdict\s+(met|broken|invalid)/.test(document.body.innerText)",
+            what="there is a verdict",
         )
         shown = tab.text()
         assert tab.complaints() == []
     assert re.search(r"Offered\s+1\d\d of 160 requests", shown)
-    assert re.search(r"From due\s+p50 [\d.]+, p90", shown)
+    assert re.search(r"Time from due\s+p50 [\d.]+, p90", shown)

@@ -50,7 +50,7 @@ def test_every_acknowledged_id_of_the_whole_way_is_accounted_for(hifi: RunningHi
 
 
 def test_a_fresh_hifi_is_started_rated_and_ended(tmp_path: Path) -> None:
-    """Its figures on busy cores do not matter, but its files do."""
+    """On busy cores only its files matter, not its figures."""
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "deploy.cli.app", "rate", "--fresh", "--rate", "500"),

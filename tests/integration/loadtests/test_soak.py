@@ -1,4 +1,4 @@
-"""A soak starts a Hifi, hurts it, and says where each event went and how its processes fared."""
+"""A soak starts a Hifi, damages it, and reports each event's end and each process's health."""
 
 import json
 import subprocess

@@ -30,7 +30,7 @@ def test_the_stall_is_seen_from_due_and_hidden_by_locusts_own_pace(tmp_path: Pat
     with running_rated_server(**STALL) as host:
         control_p99_ms, sent = closed_loop_p99_ms(tmp_path, host)
     sys.stdout.write(f"constant_throughput: p99 {control_p99_ms:.0f} ms, {sent:,} of 5,000 sent\n")
-    # 20 of 4,000 requests wait through the stall: the hundredth is beside them.
+    # 20 of 4,000 requests wait through the stall, so the hundredth part does not include them.
     assert control_p99_ms < THEORY_MS / 10
     assert sent < 0.85 * 5_000
 
@@ -56,11 +56,11 @@ def closed_loop_p99_ms(folder: Path, host: str) -> tuple[float, int]:
 @pytest.mark.long
 @pytest.mark.integration
 def test_a_generator_without_time_is_invalid(tmp_path: Path) -> None:
-    """Issue 16, A4: on one core, with burners beside it that go first."""
+    """Issue 16, A4: on one core, beside busy processes with a higher priority."""
     stop = threading.Event()
 
     def starve() -> None:
-        """Once Locust works: before, it would take minutes to start."""
+        """Starve Locust once it works: earlier, its start would take minutes."""
         while not stop.wait(0.2):
             for process in psutil.process_iter(["cmdline"]):
                 line = process.info["cmdline"] or []
@@ -87,7 +87,7 @@ def test_a_generator_without_time_is_invalid(tmp_path: Path) -> None:
     sys.stdout.write(
         f"late p99 {found['late_ms']['p99']:.0f} ms: {found['verdict']}, {found['reasons']}\n"
     )
-    assert burners, "nobody burnt"
+    assert burners, "no burner ran"
     assert found["verdict"] == "invalid"
     assert found["late_ms"]["p99"] > 20
 
@@ -101,7 +101,7 @@ def burner() -> subprocess.Popen[bytes]:
 @pytest.mark.long
 @pytest.mark.integration
 def test_the_offered_rate_and_the_even_spacing_are_kept(tmp_path: Path) -> None:
-    """Issue 16, A2 by the wall clock: offered within 1 % over 30 s, even arrivals on time."""
+    """Issue 16, A2 by the wall clock: the rate within 1 % over 30 s, even arrivals on time."""
     with running_rated_server() as host:
         asked = ("--rate", "300", "--batch", "1", "--duration", "30s", "--warm-up", "1s")
         found = locust(tmp_path, host, *asked, "--spacing", "even")
@@ -111,5 +111,5 @@ def test_the_offered_rate_and_the_even_spacing_are_kept(tmp_path: Path) -> None:
     )
     assert found["offered"] / 30 == pytest.approx(300, rel=0.01)
     assert found["sent"] == found["offered"]
-    # Spacing deviates by no more than the scatter of how late each was.
+    # The spacing deviates by no more than the scatter of the delays.
     assert (late["p90"] - late["p10"]) / 2 < 2

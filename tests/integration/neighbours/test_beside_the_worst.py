@@ -1,4 +1,4 @@
-"""Beside tenants at their worst nothing of Hifi ends, and all that a neighbour sends comes.
+"""Beside tenants at their worst, nothing of Hifi ends, and all of a neighbour's events arrive.
 
 How long it takes is measured by test_worst_neighbour.py, which takes long.
 """
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 def test_a_neighbours_events_come_beside_bodies_and_answers_that_never_end(
     hifi: RunningHifi,
 ) -> None:
-    """Nobody is asked for a key here: all are one tenant, which hurts rather more."""
+    """No keys are required here: all are one tenant, which makes it harder."""
     with neighbour(site_of(hifi.stack, "beside"), hifi.kafka) as beside:
         for kind in ("bodies", "reports"):
             site = site_of(hifi.stack, f"beside-{kind}")
@@ -28,7 +28,7 @@ def test_a_neighbours_events_come_beside_bodies_and_answers_that_never_end(
                 worst.go()
                 wait_until(
                     lambda: not unproven(KINDS[kind], worst.look()),  # noqa: B023 - at once
-                    what=lambda: f"it happened: {unproven(KINDS[kind], worst.look())}",  # noqa: B023
+                    what=lambda: f"lacking: {unproven(KINDS[kind], worst.look())}",  # noqa: B023
                 )
                 worst.stop()
             assert seen.gone == []

@@ -1,4 +1,4 @@
-"""One tenant does its worst, and another one's events, pipelines, writes and pages are measured.
+"""One tenant does its worst, while another one's events, pipelines, writes and pages are measured.
 
 `make test-long ARGS="-k worst_neighbour"` prints a table; `-k "worst_neighbour and memory"` runs
 one kind. The figures are also in build/worst-neighbour.txt and .json.
@@ -28,7 +28,7 @@ from tests.support.pipelines.installed_functions import install
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 
-# A worst tenant is at its worst by then.
+# The time after which a worst tenant has begun.
 _BEGUN_S = 0.5
 _BUILD = Path("build")
 _NICE = -10
@@ -36,14 +36,14 @@ _NICE = -10
 
 @dataclass
 class Scene:
-    """A Hifi, the neighbour in it, and what was found so far."""
+    """A Hifi, its neighbour, and the findings so far."""
 
     stack: Stack
     neighbour: Neighbour
     processes: Processes
     rounds: int
     operator_key: str
-    # The neighbour's events that never came.
+    # The neighbour's events that never arrived.
     missing: dict[str, int] = field(default_factory=dict)
     counted: Counter[str] = field(default_factory=Counter)
     found: list[Verdict] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Scene:
         return site_of(self.stack, tenant, key)
 
     def round(self, worst: WorstProcess, window_s: float) -> Round:
-        """Measure before and during; return both once the neighbour is well again."""
+        """Measure before and during; return both once the neighbour has recovered."""
         self.missing.update(self.neighbour.waited_for())
         begun_s = time.monotonic()
         time.sleep(window_s)
@@ -77,7 +77,7 @@ class Scene:
 def scene(
     tmp_path_factory: pytest.TempPathFactory, jars_cache: Path, request: pytest.FixtureRequest
 ) -> Iterator[Scene]:
-    """A Hifi that asks for keys, at the pace of production."""
+    """Start a Hifi that requires keys, at the pace of production."""
     settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
     packages = install(tmp_path_factory.mktemp("packages"))
     keys = {"HIFI_GATEWAY_AUTH": "keys", "HIFI_OBSERVE_CONSOLE_AUTH": "keys"}
@@ -104,7 +104,7 @@ def scene(
 
 
 def say(request: pytest.FixtureRequest, text: str) -> None:
-    """Print it at once, also where pytest keeps the output of tests."""
+    """Print a text at once, even where pytest captures the output of tests."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         sys.stdout.write(f"\n{text}\n")
@@ -120,7 +120,8 @@ def test_a_worst_neighbour_is_hardly_noticed(
     ended = scene.processes.ended.copy()
     scene.missing.clear()
     rounds, happened = list[Round](), Counter[str]()
-    # Hifi searches for an event that ends executors until it finds it: each round has its tenant.
+    # Hifi searches for an event that ends executors until it finds it: each round has its own
+    # tenant.
     tenants = scene.rounds if worst.ends_executors else 1
     for nth in range(tenants):
         with worst_process(worst, scene.site(f"worst-{kind}-{nth}")) as misbehaving:

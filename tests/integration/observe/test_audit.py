@@ -1,4 +1,4 @@
-"""The audit finds every deleted event, by id, minute and stage, and no other: real Kafka and Spark.
+"""The audit finds exactly the deleted events, by id, minute and stage: real Kafka and Spark.
 
 Each seed is a stream of its own; one Spark session audits them all at once.
 """
@@ -58,7 +58,7 @@ TIERS = [tier.name for tier in RetrySchedule().tiers]
 RULES = Rules(check_after_ms=0, overdue_ms=600_000)
 # Twenty minutes ago: every minute is over.
 AGE_MS = 20 * 60_000
-# A task waits for most of its time, and no lanes want the cores: there are 80 Kafka partitions.
+# A task mostly waits, and no lanes compete for the cores: there are 80 Kafka partitions.
 TASKS = 8
 
 
@@ -97,7 +97,7 @@ async def audited(
     *,
     also: Sequence[str] = (),
 ) -> tuple[AuditOutcome, list[SignedStatement]]:
-    """Two runs with a restart between them, so that memory is saved and read again."""
+    """Run twice with a restart in between, so that memory is saved and read again."""
     statements: list[SignedStatement] = []
     destinations: dict[str, list[str]] = {topic: [] for topic in also}
     destinations |= {stream_topic(seed.stream): [seed.destination] for seed in seeds}
@@ -125,7 +125,7 @@ async def audited(
 
 
 def check(seed: Seed, outcome: AuditOutcome) -> None:
-    """Reported are exactly the deleted ids, each in its minute and at its stage."""
+    """Check that exactly the deleted ids are reported, each in its minute and at its stage."""
     minutes = outcome.minutes[seed.destination]
     found = {
         (WILD if one.minute_ms is None else one.minute_ms): {m.event_id for m in one.missing}
@@ -160,7 +160,7 @@ def run_seeds(kafka: Cluster, spark: SparkSession, folder: Path, numbers: range)
         check(seed, outcome)
     public_key = Signer(folder).public_key
     assert all(proof_of(one).is_signed(public_key=public_key) for one in statements)
-    # Streams of the tests before are stated, too.
+    # Streams of earlier tests get statements, too.
     ours = {seed.stream for seed in seeds}
     first = [one.statement for one in statements if one.statement.revision == 1]
     acked = sum(one.acked for one in first if one.stream in ours)
@@ -180,7 +180,7 @@ def test_an_event_in_whose_place_the_log_has_another_is_named_and_not_delivered(
     seed = make_seed(7_700, base_ms=base_ms, is_clean=True)
     at = next(nth for nth, row in enumerate(seed.rows) if row.topic == ACKED)
     told = AckedRow.from_bytes(seed.rows[at].value)
-    # The gateway has said yes to these, and those before them in its queue are stored.
+    # The gateway has acknowledged these, so those before them in its queue are stored.
     names = tuple(f"{event_id}-behind" for event_id in told.ids[:3])
     false = dataclasses.replace(told, ids=(*names, *told.ids[3:]))
     seed.rows[at] = dataclasses.replace(seed.rows[at], value=false.to_bytes())
@@ -248,7 +248,7 @@ def test_more_than_a_history_that_was_put_back_is_stated_and_not_remembered(
         (base_ms + nth * MINUTE_MS, 1, count // len(minutes), merkle_root(ids).hex())
         for nth, ids in enumerate(minutes)
     }
-    # Their ids alone are three times as much.
+    # Their ids alone take three times as much.
     assert len(memory_files.load(tmp_path).to_bytes()) < 500_000
 
 

@@ -1,4 +1,4 @@
-"""Channels over a real Kafka: made, tried, changed and removed in a browser, told of trouble."""
+"""Channels over a real Kafka: created, tried, changed and removed in a browser, and notified."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ class AlertedHifi:
 
 @pytest.fixture
 def told(kafka: Cluster, tmp_path: Path) -> Iterator[AlertedHifi]:
-    # Others who share this Kafka hear nothing of this tenant, and it hears nothing of them.
+    # Other tests on this Kafka and this tenant hear nothing of each other.
     tenant = f"t-{uuid.uuid4().hex[:12]}"
     key, text = make_key(f"{tenant}-root", "admin", tenant=tenant)
     metrics_port, port = pick_free(2)
@@ -111,7 +111,7 @@ def _observe(both: dict[str, str], settings: dict[str, str], log: Path) -> Itera
         wait_until(lambda: bool(fetch(sign_in)), what=lambda: log.read_text()[-800:])
         yield
         running.terminate()
-        assert running.wait(30) == 0, "it does not end well"
+        assert running.wait(30) == 0, "it exited with an error"
     finally:
         running.kill()
         running.wait(30)
@@ -127,11 +127,11 @@ def test_a_tenant_sets_up_its_channels_in_a_browser_and_is_told(
         assert "No channels yet" in tab.text("main")
         secret = {"signing_secret": SIGNING}
         make(tab, told, channel="hook", via="webhook", url=told.webhook.url, held="yes", **secret)
-        assert "The channel is set." in tab.text("main")
+        assert "The channel is saved." in tab.text("main")
         make(tab, told, channel="mail", via="mail", recipients="ops@shop.example")
-        # It is sealed, and nobody reads it again.
+        # The address is sealed, and no page shows it again.
         make(tab, told, channel="chat", via="slack", secret_url=told.slack.url)
-        assert "an address that is kept sealed" in tab.text("main")
+        assert "a sealed address" in tab.text("main")
         for page in ("/channels", "/channels/settings?channel=chat", "/changes"):
             tab.open(f"{told.url}{page}")
             whole = tab.run("document.documentElement.outerHTML")
@@ -146,13 +146,13 @@ def test_a_tenant_sets_up_its_channels_in_a_browser_and_is_told(
         tab.open(f"{told.url}/channels/test?channel=hook")
         assert "hifi channels test hook" in tab.text("main")
         submit(tab)
-        assert "It was taken: it answered 200." in tab.text("main")
+        assert "The message was taken: it answered 200." in tab.text("main")
         assert verified(told, -1)["type"] == "hifi.notice.try"
         tab.open(f"{told.url}/channels/test?channel=mail")
         submit(tab)
-        assert "It was taken: the mail server took it." in tab.text("main")
+        assert "The message was taken: the mail server accepted it." in tab.text("main")
 
-        # The address changes, and what is sealed stays.
+        # The address changes, and the sealed secret stays.
         tab.open(f"{told.url}/channels/settings?channel=hook")
         submit(tab, url=f"{told.webhook.url}/there")
         tab.open(f"{told.url}/channels/test?channel=hook")
@@ -167,10 +167,10 @@ def test_a_tenant_sets_up_its_channels_in_a_browser_and_is_told(
 
 
 def is_told_by_all(told: AlertedHifi) -> None:
-    """The destination is held: each says so in its own form, of this tenant alone."""
+    """The destination is held: each channel reports this in its own form, for this tenant only."""
     to = f"{told.stream}/to"
     for at in (told.webhook, told.slack):
-        wait_until(partial(bool, at.accepted), what="it is told")
+        wait_until(partial(bool, at.accepted), what="the channel is notified")
     (said,) = verified(told, 0)["begun"]
     assert (said["about"], f"{said['stream']}/{said['destination']}") == ("held", to)
     assert said["runbook"] == f"{told.url}{RUNBOOK}"
@@ -188,7 +188,7 @@ def is_told_by_all(told: AlertedHifi) -> None:
 
 
 def verified(told: AlertedHifi, number: int) -> dict[str, Any]:
-    """The content of a request to the webhook, once its signature proves right."""
+    """Return the content of a request to the webhook, once its signature is verified."""
     request = told.webhook.accepted[number]
     said: dict[str, Any] = Webhook(SIGNING).verify(request.body, request.headers)
     return said
@@ -200,7 +200,7 @@ def make(tab: Tab, told: AlertedHifi, **fields: str) -> None:
 
 
 def submit(tab: Tab, **fields: str) -> None:
-    """Fill in the form of the page, and send it off by its button."""
+    """Fill in the form of the page, and submit it with its button."""
     for name, value in fields.items():
         field = f"document.querySelector('main [name={name}]')"
         is_box = tab.run(f"{field}.type === 'checkbox'")

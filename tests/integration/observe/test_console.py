@@ -1,4 +1,4 @@
-"""The observe process over a real Kafka, in a real browser: books, one event's way, re-drive, top.
+"""The observe process over a real Kafka in a real browser: books, an event's way, redrive, top.
 
 The test writes the records of the lanes by hand, so that no Spark has to start.
 """
@@ -33,7 +33,7 @@ from tests.support.kafka.config_records import write_config
 pytestmark = pytest.mark.integration
 
 STREAM = "seen"
-# As the records that are written by hand name it.
+# The handwritten records use this name.
 DESTINATION = f"{STREAM}/to"
 CONFIGURED = Configuration(
     streams={STREAM: Stream(STREAM)},
@@ -43,13 +43,13 @@ CONFIGURED = Configuration(
 
 @pytest.fixture
 def ports() -> list[int]:
-    """The ports of its metrics and of its console."""
+    """Return ports for observe's metrics and its console."""
     return pick_free(2)
 
 
 @pytest.fixture
 def console(kafka: Cluster, tmp_path: Path, ports: list[int]) -> Iterator[str]:
-    """`python -m observe` beside a gateway, after some traffic; the address of its console."""
+    """Run `python -m observe` beside a gateway, after some traffic; yield its console's URL."""
     events = [event(STREAM, number) for number in range(22)]
     late, dead = events[20:]
     write(
@@ -88,11 +88,13 @@ def _console(settings: dict[str, str], tmp_path: Path, *, url: str) -> Iterator[
     try:
         wait_until(
             lambda: DESTINATION in fetch(f"{url}/api/overview"),
-            what=lambda: f"it has seen the stream; it says {(tmp_path / 'log').read_text()[-800:]}",
+            what=lambda: (
+                f"observe has seen the stream; its log: {(tmp_path / 'log').read_text()[-800:]}"
+            ),
         )
         yield url
         running.terminate()
-        assert running.wait(30) == 0, "it does not end well"
+        assert running.wait(30) == 0, "it exited with an error"
     finally:
         running.kill()
         running.wait(30)
@@ -102,7 +104,7 @@ def test_the_console_tells_the_whole_story(console: str, browser: Browser) -> No
     with browser.page() as tab:
         tab.open(f"{console}/streams/{DESTINATION}")
         figures = "document.querySelector('.figures').innerText.replace(/\\s+/g, ' ')"
-        # Live: nobody reloads the page.
+        # The page is live: nobody reloads it.
         tab.wait_for(f"{figures}.includes('delivered 21')", what="its books are there")
         told = tab.run(figures)
         for part in ("acknowledged 22", "queued 0", "dead letters 1", "unaccounted 0"):
@@ -128,12 +130,12 @@ def test_the_console_tells_the_whole_story(console: str, browser: Browser) -> No
         tab.click_and_load("form[action='/dead/redrive'] button")
         assert "1 sent again." in tab.text("main")
         assert tab.run("document.querySelectorAll('form[action=\"/dead/redrive\"]').length") == 0
-        assert "by a person, out of dead letters" in way_of(tab, console, "e21")
+        assert "by a person, from dead letters" in way_of(tab, console, "e21")
         tab.click_and_load("form[action='/events/resend'] button")
-        assert "Not to to: it waits there for its next attempt anyway." in tab.text("main")
+        assert "Not sent to to: it waits there for its next attempt anyway." in tab.text("main")
         way_of(tab, console, "e0")
         tab.click_and_load("form[action='/events/resend'] button")
-        assert "It goes again to to, within half a minute." in tab.text("main")
+        assert "Will be sent again to to within half a minute." in tab.text("main")
         assert "Sent again to seen/to by a person" in tab.text(".timeline")
 
         tab.open(f"{console}/streams")
@@ -141,14 +143,14 @@ def test_the_console_tells_the_whole_story(console: str, browser: Browser) -> No
         tab.click_and_load("#list a[href='/events/newest?stream=seen']")
         assert "partition 0, offset 21" in tab.text("tbody tr")
         assert tab.run("document.querySelectorAll('tbody tr').length") == 22
-        # It shows where each event is, and not what events say.
+        # The list shows each event's state, and not its content.
         assert "number" not in tab.text("tbody")
         tab.open(f"{console}/events/newest?stream=seen&contains=%22number%22:%2017%7D")
         assert tab.run("document.querySelectorAll('tbody tr').length") == 1
         tab.click_and_load("tbody a")
         assert "Delivered to seen/to" in tab.text(".timeline")
 
-        # The pictures show events once their step is over.
+        # The charts show events once their step is over.
         tab.open(f"{console}/streams/{DESTINATION}?table=throughput")
         total = """[...document.querySelectorAll('#past-throughput td[data-head=delivered]')]
             .reduce((sum, cell) => sum + 10 * (parseFloat(cell.innerText) || 0), 0)"""
@@ -166,7 +168,7 @@ def test_a_replay_is_begun_watched_and_cancelled_on_its_page(
     with browser.page(width=390, scheme="dark", is_phone=True) as tab:
 
         def begin(rate: str) -> tuple[str, int]:
-            """Its id, and how many events it is to send: each test of this stream writes 22."""
+            """Begin a replay; return its id and event count: each test of this stream writes 22."""
             tab.open(f"{console}/replays/new?stream={STREAM}")
             tab.run("document.querySelector('[name=from]').value = '2020-01-01T00:00'")
             tab.run(f"document.querySelector('[name=rate_per_s]').value = '{rate}'")
@@ -212,7 +214,7 @@ def test_status_reads_no_more_of_kafka_however_much_is_in_it(
     monkeypatch.setattr(AIOKafkaConnection, "_handle_frame", count)
 
     def status(observe_port: int) -> tuple[dict[str, Any], int]:
-        """Return its output, and how many bytes Kafka has given it."""
+        """Return its output, and how many bytes Kafka has sent it."""
         frames.clear()
         asked = ["--json", "--kafka", kafka.bootstrap_servers]
         told = CliRunner().invoke(
@@ -231,11 +233,13 @@ def test_status_reads_no_more_of_kafka_however_much_is_in_it(
     receipts = [outcome([one], ReceiptOutcome.DELIVERED, attempt=1) for one in more]
     write(kafka, STREAM, [*map(stored, more), *receipts])
 
-    wait_until(lambda: acked(status(ports[0])[0]) == before + 2_000, what="observe has seen them")
+    wait_until(
+        lambda: acked(status(ports[0])[0]) == before + 2_000, what="observe has seen the events"
+    )
     said, many = status(ports[0])
     assert said["counted_by"] == "observe"
-    assert many < few + 1_000, "it has read what has come"
-    # Where nobody observes, it counts itself: that is what reading the log costs.
+    assert many < few + 1_000, "it has read the new records"
+    # Without an observer the command counts by itself, which is the cost of reading the log.
     said, all_of_it = status(1)
     assert said["counted_by"] == "status"
     assert all_of_it > many + 100_000
@@ -247,7 +251,7 @@ def way_of(tab: Tab, console: str, event_id: str) -> str:
 
 
 def tells_the_same(console: str) -> None:
-    """`hifi top` after the re-drive: the dead letters wait, and are dead no longer."""
+    """Check `hifi top` after the redrive: the dead letters wait, and are no longer dead."""
 
     def books() -> dict[str, int]:
         told = CliRunner().invoke(app, ["top", "--console", console, "--json"])
@@ -263,6 +267,6 @@ def tells_the_same(console: str) -> None:
     expected = {
         "acked": 22, "delivered": 21, "waiting": 1, "dead": 0, "queued": 0, "unaccounted": 0,
     }  # fmt: skip
-    wait_until(lambda: books() == expected, what=lambda: f"the re-driven one waits: {books()}")
+    wait_until(lambda: books() == expected, what=lambda: f"the redriven event waits: {books()}")
     shown = CliRunner().invoke(app, ["top", "--console", console, "--once"])
     assert DESTINATION in shown.stdout

@@ -36,7 +36,7 @@ def write(cluster: Cluster, stream: str, rows: Sequence[RecordOut]) -> None:
         async with topic_admin(cluster.bootstrap_servers) as admin:
             tiers = [tier.name for tier in SCHEDULE.tiers]
             await admin.create_missing([*fixed_specs(tiers), stream_spec(stream)])
-        # Where events lie is what their receipts say: all in one Kafka partition.
+        # Events lie where their receipts say: all in one Kafka partition.
         await write_rows(
             cluster.bootstrap_servers,
             rows,
@@ -71,7 +71,7 @@ _REASONS = {ReceiptOutcome.WAITING: "status_503", ReceiptOutcome.DEAD: "status_4
 
 
 def outcome(envelopes: Sequence[Envelope], what: ReceiptOutcome, *, attempt: int) -> RecordOut:
-    # Earlier than Kafka stamps what is written with it, however quick that is.
+    # Earlier than Kafka's timestamps of the records, however fast that is.
     at_ms = now_ms() - 1_000 + 100 * attempt
     return route_receipt(
         make_receipt(
@@ -132,7 +132,7 @@ def test_what_came_long_after_an_event_has_ended_is_not_waited_for(
             *[outcome(events[3:], ReceiptOutcome.WAITING, attempt=1)] * 1_200,
         ],
     )
-    # All of it can be read within half a second.
+    # All records can be read within half a second.
     assert not find(kafka, stream, "e0", to=to).found[0].trail.ends_there
     monkeypatch.setattr(event_search, "_SOON_S", 0.0)
     (late,), (at_once,), (dead,), (waiting,) = (
@@ -150,13 +150,13 @@ def test_what_came_long_after_an_event_has_ended_is_not_waited_for(
 def test_the_newest_events_of_a_key_are_found_in_all_streams(
     kafka: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the index says, read with one connection; what another key has there is passed by."""
+    """The index's places are read over one connection; another key's events there are skipped."""
     for stream in ("keyed-a", "keyed-b"):
         rows = [stored(event(stream, number)) for number in range(3)]
         write(kafka, stream, [rows[0], *(replace(row, key=b"user-7") for row in rows[1:])])
     places = {
         stream_topic("keyed-a"): Places(((0, 0, 4),)),
-        # Its log has no more there: some of the places are gone.
+        # The log is shorter than that: some of the places are gone.
         stream_topic("keyed-b"): Places(((0, 1, 2), (0, 50, 60), (9, 0, 1))),
     }
     search = EventSearch(
@@ -200,21 +200,21 @@ def test_an_events_way_is_found_among_thousands(kafka: Cluster) -> None:
     said = [step.what.split()[0] for step in steps_of(found, SCHEDULE)]
     assert sorted(said) == ["Delivered", "Not", "POST", "Stored", "Waits"]
     assert said[:2] == ["POST", "Stored"]
-    # Sent with fifteen before it first, then alone.
+    # Sent first after fifteen others, then alone.
     assert found.around == {}
 
     (found,) = find(kafka, stream, "e18").found
     assert [step.what for step in steps_of(found, SCHEDULE)][-1].endswith("status_400")
     (found,) = find(kafka, stream, "e3").found
-    # From the beginning of the log to the tenth after it.
+    # From the beginning of the log to the tenth event after it.
     assert found.around == {number: f"e{number}" for number in range(14)}
     (found,) = find(kafka, stream, "e4999").found
-    # The tenth before it to the end of the log.
+    # From the tenth event before it to the end of the log.
     assert list(found.around) == [*range(4_989, 5_000)]
     assert [receipt.outcome for receipt in found.trail.receipts] == [ReceiptOutcome.DELIVERED]
     nothing = find(kafka, stream, "e5000")
     assert (nothing.found, nothing.back_to_ms, nothing.records_read) == ((), None, 5_000)
-    # With an index only what it does not know of is read.
+    # With an index, only the places unknown to it are read.
     knows = Places(known=((0, 0, 2_000), (0, 2_010, 4_980)))
     nothing = find(kafka, stream, "e5000", places=knows)
     assert (nothing.found, nothing.back_to_ms) == ((), None)

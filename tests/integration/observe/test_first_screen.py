@@ -1,4 +1,4 @@
-"""Four destinations in trouble: every surface says the same word of each, and why."""
+"""Four destinations in trouble: every surface shows the same verdict for each, and the reason."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -31,19 +31,19 @@ def answering(reply: Reply) -> Script:
     return lambda _, __: reply
 
 
-# Name, how it answers, and the word and the cause that are to be seen.
+# Name, answers, and the verdict, cause and text that must be shown.
 TROUBLES: list[tuple[str, Script, str, str, str]] = [
     ("locked", answering(Reply(401, body=b"who?")), "REJECTING", "status_401", "who?"),
     ("down", answering(Reply(503, body=HOSTILE)), "FAILING", "status_503", "no healthy [2J up"),
     ("limits", answering(Reply(429, {"retry-after": "60"})), "RATE-LIMITED", "status_429", "429"),
-    # The only one at a time takes 60 times 1.5 s for what came at once: some events are soon old.
+    # With one request at a time, the first events take 60 times 1.5 s: some are soon old.
     ("slow", answering(Reply(delay_s=1.5)), "SLOW", "slow_answers", "s to answer"),
 ]  # fmt: skip
 
 
 @contextmanager
 def four_troubles(hifi: RunningHifi, stream: str) -> Iterator[None]:
-    """A stream with a destination in each of them."""
+    """Make a stream with a destination in each kind of trouble."""
     with ExitStack() as stack:
         for name, script, *_ in TROUBLES:
             url = stack.enter_context(scripted_destination(script)).url
@@ -71,7 +71,7 @@ def test_every_surface_says_the_same_word_of_it_and_why(four: RunningHifi, tmp_p
 
     assert four.post(STREAM, [{"id": str(number)} for number in range(EVENTS)]).is_success
     for name, _, word, cause, says in TROUBLES:
-        # Receipts and flow come side by side: the word may come a moment before its cause.
+        # Receipts and flow arrive separately: the verdict may come a moment before its cause.
         seen = partial(_shows, views, name, word, cause)
         wait_until(seen, what=lambda name=name: f"{name} is seen as it is: {views().get(name)}")  # type: ignore[misc]
         assert says in views()[name]["reason"]
@@ -82,14 +82,14 @@ def test_every_surface_says_the_same_word_of_it_and_why(four: RunningHifi, tmp_p
         assert says in page
         assert "\x1b" not in page
     assert views()["down"]["last_refusal"]["text"] == "no healthy [2J upstream"
-    # Each event is acknowledged once, and due to four.
+    # Each event is acknowledged once, and due to four destinations.
     (stream,) = [
         one
         for one in json.loads(fetch(f"{console}/api/overview"))["streams"]
         if one["name"] == STREAM
     ]
     assert stream["acked"] == EVENTS
-    # On one screen, and in the terminal: a word may change between two looks, not within one.
+    # A verdict may change between two looks, so compare within one screen.
     first, status = fetch(console), cli_status(four, tmp_path)
     wide = {"COLUMNS": "240"}
     top = cli_runs.run("top", "--once", "--console", console, folder=tmp_path, env=wide).out
@@ -112,7 +112,7 @@ def test_within_15_s_of_the_first_outcome_every_surface_says_it(
 ) -> None:
     (own,) = pick_free(1)
     asked = hifi.stack.settings.observe_metrics_port
-    # Prometheus' own default is to judge once a minute: what tells has an interval of its own.
+    # Prometheus by default judges once a minute; our alert rules have an interval of their own.
     judging = prometheus(tmp_path, own=own, scraped=asked, asks_s=SCRAPE_S, judges_s=60)
     with four_troubles(hifi, "clocked"), judging as url:
         wait_until(lambda: "ready" in fetch(f"{url}/-/ready").lower(), what="Prometheus is ready")
@@ -140,13 +140,13 @@ def test_within_15_s_of_the_first_outcome_every_surface_says_it(
 
 
 def surfaces(hifi: RunningHifi, stream: str, prometheus_url: str) -> dict[str, dict[str, str]]:
-    """What the first screen, `hifi status`, the API and the alerts say of each destination now."""
+    """Return each destination's state on the first screen, in `hifi status`, the API and alerts."""
     settings = hifi.stack.settings
     console = f"http://127.0.0.1:{settings.console_port}"
     streams = json.loads(fetch(f"{console}/api/overview") or "{}").get("streams", [])
     ours: list[list[dict[str, Any]]]
     ours = [one["destinations"] for one in streams if one["name"] == stream]
-    # The table of verdicts comes before others that name them, and the first one is to win.
+    # The table of verdicts comes before other tables with the same names, and must win.
     lines = fetch(console).split("<tr")[::-1]
     rows = observed_books(hifi.kafka, port=settings.observe_metrics_port).rows
     return {
@@ -178,7 +178,7 @@ def cli_status(hifi: RunningHifi, folder: Path) -> list[dict[str, Any]]:
     shown: dict[str, Any] = {}
 
     def by_observe() -> bool:
-        # While observe answers late, `hifi status` counts by itself, and judges nobody.
+        # While observe answers late, `hifi status` counts by itself, and gives no verdicts.
         shown.update(json.loads(cli_runs.run("status", "--json", *where, folder=folder).out))
         return bool(shown["counted_by"] == "observe")
 

@@ -1,4 +1,4 @@
-"""The index of events over a real ledger: filled, gone on with after a restart, and asked."""
+"""The index of events over a real ledger: filled, continued after a restart, and queried."""
 
 import asyncio
 import time
@@ -60,7 +60,7 @@ def test_a_restart_goes_on_where_the_files_end(
             await running
 
     async def wait_for(is_so: Callable[[], bool]) -> None:
-        await asyncio.to_thread(wait_until, is_so, what="the index gets there", timeout_s=60)
+        await asyncio.to_thread(wait_until, is_so, what="the index has reached it", timeout_s=60)
 
     async def is_found(feed: IndexFeed, number: int) -> None:
         await wait_for(lambda: feed.places_by_id(topic, f"e{number}").stretches != ())
@@ -77,7 +77,7 @@ def test_a_restart_goes_on_where_the_files_end(
             await wait_for(lambda: not feed.places_by_id(topic, "e0").is_behind)
         await write_rows(servers, [a_row(topic, 35, 5)])
         async with following() as feed:
-            # At once, out of the file; the rest comes from the ledger again.
+            # At once, from the file; the rest comes from the ledger again.
             assert feed.places_by_id(topic, "e29").stretches
             await is_found(feed, 34)
             await is_found(feed, 39)
@@ -87,7 +87,7 @@ def test_a_restart_goes_on_where_the_files_end(
 
 @pytest.fixture
 def indexed(hifi: RunningHifi) -> Iterator[str]:
-    """A stream of which 300 events are known to the index."""
+    """Create a stream of which the index knows 300 events."""
     stream = f"indexed-{uuid.uuid4().hex[:8]}"
     with scripted_destination() as destination:
         hifi.add(Destination(stream=stream, name="to", url=destination.url))
@@ -117,9 +117,9 @@ def test_an_event_is_found_by_the_index_and_only_in_its_stream(
     (event,) = found["events"]
     assert (event["id"], event["key"], found["index"]) == ("e17", "k2", "found")
     assert (found["is_complete"], found["older"]) == (True, None)
-    # 300 ms with nothing beside it (`make bench-observe`): here other tests have their share.
+    # 300 ms on an idle machine (`make bench-observe`); here other tests run beside it.
     assert took_s < 5
-    # The same by reading.
+    # The same by reading the log.
     read = look(hifi, indexed, id="e17", by_index=False)
     assert (read["events"], read["index"]) == (found["events"], None)
     missing = look(hifi, indexed, id="e300")
@@ -176,7 +176,7 @@ def test_events_are_picked_by_what_has_become_of_them(hifi: RunningHifi) -> None
         hifi.wait_for_balance(f"{stream}/to", lambda b: b.dead == 2, what="two are dead")
         dead = {"destination": "to", "outcome": "dead"}
         wait_until(
-            lambda: len(look(hifi, stream, **dead)["events"]) == 2, what="both are told of as dead"
+            lambda: len(look(hifi, stream, **dead)["events"]) == 2, what="both are reported as dead"
         )
     found = look(hifi, stream, **dead)
     assert {event["id"] for event in found["events"]} == {"bad1", "bad2"}
@@ -196,28 +196,28 @@ def test_events_are_picked_by_what_has_become_of_them(hifi: RunningHifi) -> None
     newest = f"http://127.0.0.1:{hifi.stack.settings.console_port}/events/newest?stream={stream}"
     page = fetch(f"{newest}&destination=to&outcome=dead")
     assert page.count("to: dead (status_400)") == 2
-    assert "of 3 events that were looked at" in page
+    assert "found among 3 events" in page
     assert "id=fine" not in page
     asked = ("events", "list", stream, "--destination", "to", "--outcome", "dead")
     environ = {"HIFI_GATEWAY": hifi.stack.gateway}
     lines = CliRunner().invoke(app, list(asked), env=environ).stdout.splitlines()
     assert [("  to=dead  " in line, "fine" in line) for line in lines] == [(True, False)] * 2
-    assert "None of the 3 events that were looked at." in fetch(f"{newest}&outcome=waiting")
+    assert "No match among 3 events." in fetch(f"{newest}&outcome=waiting")
     assert "id=fine" in fetch(f"{newest}&until=2100-01-01T00:00")
-    assert "No event." in fetch(f"{newest}&until=2020-01-01T00:00")
+    assert "No event found." in fetch(f"{newest}&until=2020-01-01T00:00")
 
 
 def the_console_says_that_it_was_the_index(hifi: RunningHifi, indexed: str) -> None:
     console = f"http://127.0.0.1:{hifi.stack.settings.console_port}"
     page = fetch(f"{console}/events?stream={indexed}&id=e17")
-    assert "Found by the index of ids." in page
+    assert "Found with the index of ids." in page
     assert "Event <code>e17</code>" in page
     page = fetch(f"{console}/events?stream={indexed}&id=e300")
-    assert "There is no event of this id in" in page
+    assert " has this id: " in page
 
 
 def observe_tells_where_events_lie(hifi: RunningHifi, indexed: str) -> None:
-    """Observe answers the requests of gateways."""
+    """Check that observe answers the requests of gateways."""
     url = f"http://127.0.0.1:{hifi.stack.settings.observe_metrics_port}/places"
     topic = stream_topic(indexed)
     told = httpx.get(url, params={"topic": topic, "id": "e17"}).content

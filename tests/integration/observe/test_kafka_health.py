@@ -1,4 +1,4 @@
-"""Observe's view of a real broker: topics short of replicas, and clocks that agree or do not."""
+"""Observe's view of a real broker: topics short of replicas, and clocks that agree or differ."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ def test_clocks_are_compared_with_the_brokers(kafka: Cluster) -> None:
     async def run() -> None:
         async with topic_admin(servers) as admin:
             await admin.create_missing(fixed_specs(["30s"]))
-        # One machine, one clock: they differ by what a produce takes at most.
+        # With one machine and one clock, the clocks differ by the time of a write at most.
         assert abs(await own_skew_ms(servers)) < 1_000
         await _write_rows(servers, accepted_at_ms=now_ms())
         assert await gateway_skew_ms(servers) == 0
@@ -56,7 +56,7 @@ def test_clocks_are_compared_with_the_brokers(kafka: Cluster) -> None:
 
 
 async def _write_rows(servers: str, *, accepted_at_ms: int) -> None:
-    """The newest row of each partition: an audit's history may be older than a gateway ever is."""
+    """Write each partition's newest row: an audit's history may be older than any gateway's."""
     row = AckedRow(stream_topic("skewed"), 0, (AckedSlice(0, ((1, 0),), accepted_at_ms),), ("e-1",))
     rows = [RecordOut(ACKED, None, row.to_bytes())] * OUTCOME_PARTITIONS
     await write_rows(servers, rows, partition_of=lambda nth, _: nth)

@@ -1,4 +1,4 @@
-"""Ids as a real Kafka has them: of committed records alone, over Kafka batches and deletions."""
+"""Ids from a real Kafka: only of committed records, across Kafka batches and deletions."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ def test_committed_ids_are_read_and_what_was_deleted_is_passed_by(kafka: Cluster
         await producer.start()
         try:
             await producer.begin_transaction()
-            # Two, and the marker behind them.
+            # Two records, and the marker behind them.
             for _ in range(2):
                 await producer.send_and_wait(topic, b"taken back", partition=0)
             await producer.abort_transaction()
@@ -87,5 +87,5 @@ def test_a_stream_that_was_deleted_holds_up_nobody(kafka: Cluster) -> None:
     found = read_ids(servers, {where: Offsets.of([(0, 1)]) for where in (kept, gone)})
     assert found.of(kept, 0, 1)[1].to_pylist() == [kept.topic.encode()]
     assert not found.of(gone, 0, 1)[1].to_pylist()
-    # It waits 30 s for a leader, and fails.
+    # The reader would wait 30 s for a leader before it fails.
     assert time.monotonic() - begun_s < 20

@@ -1,4 +1,4 @@
-"""The audit keeps its memory in Kafka, and the next observer finds it there."""
+"""The audit keeps its memory in Kafka, where the next observer finds it."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ from shared.runtime.kafka.topic_admin import topic_admin
 def test_the_newest_memory_that_was_written_whole_is_found(
     kafka: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A large one takes several transactions.
+    # A large memory takes several transactions.
     monkeypatch.setattr(audit, "_PARTS_TOGETHER_MAX", 2)
     servers = kafka.bootstrap_servers
     small, large = b"some", random.Random(7).randbytes(1_300_000)
@@ -23,7 +23,7 @@ def test_the_newest_memory_that_was_written_whole_is_found(
     async def scenario() -> None:
         async with topic_admin(servers) as admin:
             await admin.create_missing(fixed_specs([]))
-        # Each looks as one that takes over, whose first word ends what the one before has begun.
+        # Each look is that of a new owner, whose first write ends the former owner's transaction.
         found = None
         for saved in (small, large, small, large):
             async with audit_kafka(servers) as asked:
@@ -31,7 +31,7 @@ def test_the_newest_memory_that_was_written_whole_is_found(
                 await asked.save_memory(saved)
                 found = saved
         async with audit_kafka(servers) as asked:
-            # Its writer dies after the first part.
+            # A writer dies after the first part.
             headers = (("part", b"0"), ("parts", b"3"), ("snapshot", b"cut off"))
             await asked._write([(AUDIT, b"0", b"x", headers)])
         async with audit_kafka(servers) as asked:

@@ -1,4 +1,4 @@
-"""The whole of Hifi is watched: lag is what the destination sees, minutes can be verified."""
+"""All of Hifi is watched: lag is what the destination sees, and minutes can be verified."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from tests.support.servers.scripted_destination import Reply, scripted_destinati
 
 
 def figure(hifi: RunningHifi, name: str, **labels: str) -> float | None:
-    """One figure of observe's metrics page; None while there is none."""
+    """Return one figure of observe's metrics page, or None while there is none."""
     page = fetch(f"http://127.0.0.1:{hifi.stack.settings.observe_metrics_port}/metrics")
     for line in page.splitlines():
         found = re.fullmatch(rf"{name}{{(.*)}} (\S+)", line)
@@ -53,9 +53,9 @@ def test_the_p95_lag_is_the_one_that_the_destination_sees(hifi: RunningHifi) -> 
         labels = {"destination": "lagging/to", "stage": "end to end", "since": "event"}
         return figure(hifi, "hifi_observe_lag_seconds", quantile="0.95", **labels) or 0.0
 
-    # We know when the answer has come, the destination when the request has: cores that are busy
-    # with other tests lie between, for up to a second. How exact the figure is on cores of its own
-    # (2 % or 50 ms) is for `make bench-observe` to say; here it is the right figure, or it is not.
+    # Hifi measures until the answer, the destination until the request. Busy cores put up to a
+    # second between them. `make bench-observe` checks the exactness on idle cores (2 % or 50 ms);
+    # here the figure is only roughly right or wrong.
     wait_until(
         lambda: abs(reported_s() - p95_s) <= max(0.05 * p95_s, 1.0),
         what=lambda: f"the reported p95 is {p95_s:.3f} s, not {reported_s():.3f} s",
@@ -64,7 +64,7 @@ def test_the_p95_lag_is_the_one_that_the_destination_sees(hifi: RunningHifi) -> 
     names = ("hifi_observe_backlog_events", "hifi_observe_unaccounted_events")
     wait_until(
         lambda: all(figure(hifi, name, destination="lagging/to") == 0 for name in names),
-        what="nothing is left to do, and nothing unaccounted",
+        what="nothing is queued or unaccounted",
     )
     the_console_says_ok(hifi, "lagging", delivered=800)
 
@@ -81,7 +81,7 @@ def the_console_says_ok(hifi: RunningHifi, name: str, *, delivered: int) -> None
         books = [one["balance"]["delivered"] for one in stream().get("destinations", [])]
         return stream().get("verdict") == "OK" and books == [delivered]
 
-    # Until the audit has been through for the first time, nobody can tell.
+    # Until the audit has run for the first time, the verdict is "cannot tell".
     wait_until(is_ok, what=lambda: f"{name} is OK: {stream()}")
     (one,) = stream()["destinations"]
     assert one["balance"]["acked"] == delivered
@@ -94,7 +94,7 @@ def the_console_says_ok(hifi: RunningHifi, name: str, *, delivered: int) -> None
 
 
 def test_a_hot_key_is_found_while_it_comes(hifi: RunningHifi) -> None:
-    """In the metrics, on the stream's page, by the gateway and by the command."""
+    """The key is in the metrics, on the stream's page, and in gateway's and command's answers."""
     stream = "skewed-traffic"
     with scripted_destination() as destination:
         hifi.add(Destination(stream=stream, name="to", url=destination.url), partition_count=4)
@@ -109,10 +109,10 @@ def test_a_hot_key_is_found_while_it_comes(hifi: RunningHifi) -> None:
         def ratios() -> list[float | None]:
             return [figure(hifi, name, stream=stream) for name in names]
 
-        # Nine in ten have that key, and of the others a few lie with them.
+        # Nine in ten events have that key, and a few others share its Kafka partition.
         wait_until(
             lambda: ratios() == [pytest.approx(3.7, rel=0.1), pytest.approx(0.9, rel=0.1)],
-            what=lambda: f"it is told: {ratios()}",
+            what=lambda: f"the figures are right: {ratios()}",
         )
         page = fetch(f"http://127.0.0.1:{hifi.stack.settings.console_port}/streams/{stream}")
         assert "Fullest Kafka partition" in page
@@ -125,7 +125,7 @@ def test_a_hot_key_is_found_while_it_comes(hifi: RunningHifi) -> None:
         assert part > 0.9
         asked = ["streams", "spread", stream, "--gateway", hifi.gateway]
         shown = CliRunner().invoke(app, asked).output
-        assert "of the newest there have the key 'u7'" in shown
+        assert "of its newest events have the key 'u7'" in shown
         assert "got more than twice its share" in shown
 
 
@@ -139,7 +139,7 @@ def test_a_lane_that_hangs_shows_while_it_hangs(hifi: RunningHifi) -> None:
             what="the lane is STALLED",
             look_s=0.2,
         )
-        # The destination has not answered yet: only its silence can have given it away.
+        # The destination has not answered yet: only its silence can have shown it.
         assert not destination.accepted
         assert destination.wait_for(lambda: len(destination.accepted) == 1, timeout_s=PATIENCE_S)
     wait_until(

@@ -1,4 +1,4 @@
-"""A second observer beside that of the stack: it stands by, and takes over when the first dies."""
+"""A second observer beside the stack's stands by, and takes over when the first dies."""
 
 import json
 import sys
@@ -47,7 +47,7 @@ class Observer:
 
 @pytest.fixture
 def second(hifi: RunningHifi, tmp_path: Path) -> Iterator[Observer]:
-    """Run it with its own folder and the settings of the first, as on another machine."""
+    """Run a second observer with its own folder and the first one's settings."""
     service = next(each for each in hifi.stack.services if each.name == "observe")
     folder = tmp_path / "observe"
     metrics, console = pick_free(2)
@@ -75,7 +75,10 @@ def second(hifi: RunningHifi, tmp_path: Path) -> Iterator[Observer]:
 def test_a_second_one_shows_its_console_and_stands_by(hifi: RunningHifi, second: Observer) -> None:
     with scripted_destination() as destination:
         hifi.add(Destination(stream="seen", name="to", url=destination.url))
-        wait_until(lambda: "hifi_observe_lease_up 0.0" in second.metrics, what="it stands by")
+        wait_until(
+            lambda: "hifi_observe_lease_up 0.0" in second.metrics,
+            what="the second observer stands by",
+        )
         wait_until(
             lambda: [one["name"] for one in second.overview.get("streams", ())].count("seen") == 1,
             what="its console shows the stream",
@@ -86,7 +89,7 @@ def test_a_second_one_shows_its_console_and_stands_by(hifi: RunningHifi, second:
         figures = 'hifi_observe_backlog_events{destination="seen/to"}'
         wait_until(
             lambda: any(line.startswith(figures) for line in first.metrics),
-            what="the first has the figures",
+            what="the first observer has the figures",
         )
         assert not [line for line in second.metrics if line.startswith(figures)]
     assert second.child.stop(PATIENCE_S)
@@ -97,13 +100,16 @@ def test_a_second_one_shows_its_console_and_stands_by(hifi: RunningHifi, second:
 def test_a_second_one_takes_the_audit_over_within_a_minute_of_a_kill(
     hifi: RunningHifi, second: Observer
 ) -> None:
-    """Issue 15: they take over within 60 s of its death. Spark starts meanwhile."""
-    wait_until(lambda: "hifi_observe_lease_up 0.0" in second.metrics, what="it stands by")
+    """Issue 15: takeover within 60 s of the first observer's death. Spark starts meanwhile."""
+    wait_until(
+        lambda: "hifi_observe_lease_up 0.0" in second.metrics, what="the second observer stands by"
+    )
     hifi.stack.children["observe"].kill()
     died_s = time.monotonic()
     try:
         wait_until(
-            lambda: second.overview["audit"]["last_run_ms"] is not None, what="it has audited"
+            lambda: second.overview["audit"]["last_run_ms"] is not None,
+            what="the second observer has audited",
         )
         took_s = time.monotonic() - died_s
         assert "hifi_observe_lease_up 1.0" in second.metrics

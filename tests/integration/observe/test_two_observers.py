@@ -1,4 +1,4 @@
-"""Two observers, of which one states: statements are one chain, whatever becomes of either."""
+"""Two observers, one of which is active: statements form one chain, whatever happens to either."""
 
 import asyncio
 import signal
@@ -20,7 +20,7 @@ from tests.support.observe.stating_observer import STREAM, stating_observer
 
 pytestmark = pytest.mark.integration
 
-# Kafka's own least.
+# Kafka's own minimum.
 LEASE_S = 6.0
 
 
@@ -33,10 +33,10 @@ def stated_since(observer: Child, count: int) -> bool:
 
 
 async def chain(servers: str) -> list[SignedStatement]:
-    """The statements, as people who verify them see them."""
+    """Return the statements as people who verify them see them."""
     async with open_reader(servers) as log:
         statements = await log.since([STATEMENTS], 0)
-        # Other tests share the broker, and one writes what cannot be read.
+        # Other tests share the broker, and one of them writes an unreadable record.
         return [
             SignedStatement.from_json(one.value)
             async for one in statements.records()
@@ -64,23 +64,27 @@ def test_one_states_and_another_goes_on_when_it_dies_freezes_or_stops(
 
     frozen, other = start("frozen"), None
     try:
-        wait_until(lambda: stated_since(frozen, 0), what="the first states")
+        wait_until(lambda: stated_since(frozen, 0), what="the first makes statements")
         other = start("other")
         frozen.send(signal.SIGSTOP)
         count = len(said(frozen))
         wait_until(lambda: stated_since(other, 0), what="the other has taken over", timeout_s=60)
         frozen.send(signal.SIGCONT)
-        # Long enough for it to have written, if it could.
+        # Long enough for the frozen one to have written, if it could.
         seen = len(said(other))
-        wait_until(lambda: stated_since(other, seen), what="the other goes on")
+        wait_until(lambda: stated_since(other, seen), what="the other continues")
         other.kill()
-        wait_until(lambda: stated_since(frozen, count), what="the first has it again", timeout_s=60)
+        wait_until(
+            lambda: stated_since(frozen, count), what="the first has the lease again", timeout_s=60
+        )
         again = said(frozen)[count:]
         assert "stated" not in again[: again.index("begun")]
         last = start("last")
         seen = len(said(last))
         frozen.stop(30)
-        wait_until(lambda: stated_since(last, seen), what="the last has it", timeout_s=60)
+        wait_until(
+            lambda: stated_since(last, seen), what="the last one has the lease", timeout_s=60
+        )
         last.kill()
     finally:
         for one in (frozen, other):

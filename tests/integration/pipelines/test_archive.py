@@ -1,4 +1,4 @@
-"""A stream is kept in a store, through kills, and comes back as it was.
+"""A stream is archived through kills, and restored exactly.
 
 A million events and as many kills as --kills says: `make test-long ARGS="-k million --kills=20"`;
 fewer with --events.
@@ -73,19 +73,21 @@ def _keep_through_kills(hifi: RunningHifi, source: str, *, kills: int, per_round
         )
         total += per_round
         if nth % 2:
-            # It dies between two objects of a job, or between an object and its position.
+            # The process dies between two objects of a job, or between an object and its position.
             wait_until(
                 lambda now=before: len(objects_of(bucket, archive)) > now,  # type: ignore[misc]
-                what="one more is kept",
+                what="one more object is archived",
                 timeout_s=START_S,
                 look_s=0.01,
             )
         hifi.stack.children["pipelines"].kill()
         hifi.revive("pipelines")
     objects = wait_until_kept(bucket, archive, total)
-    assert sum(each.count for each in objects) == total, "none is there twice"
+    assert sum(each.count for each in objects) == total, "an event is archived twice"
     for one, other in pairwise(objects):
-        assert one.partition != other.partition or one.end == other.first, "no gap, no overlap"
+        assert one.partition != other.partition or one.end == other.first, (
+            "there is a gap or an overlap"
+        )
     wait_until_all_is_done(hifi, pipeline, total)
     balance = hifi.balance(pipeline.lane_id)
     assert (balance.delivered, balance.dead, balance.unaccounted) == (total, 0, 0)
@@ -130,7 +132,7 @@ def test_a_restore_that_is_cut_goes_on_and_nothing_comes_twice(hifi: RunningHifi
 
 
 def _check_what_is_told_of_it(hifi: RunningHifi, request_id: str) -> None:
-    """The restore in the books of the stream, and in the receipt of a request."""
+    """Check for the restore in the books of the stream, and in the receipt of a request."""
     configuration = asyncio.run(read_config(hifi.kafka))
     restored = asyncio.run(counted_books(hifi.kafka, configuration)).restored["cut-again"]
     assert (restored.count, restored.last) == (1_000, "cut")
@@ -166,7 +168,7 @@ def test_an_archive_without_a_store_waits_and_says_why(hifi: RunningHifi) -> Non
     post_all(hifi, "nowhere", [{"n": 1}])
     wait_until(
         lambda: "there is no store 'no-such-store'" in _why(hifi, pipeline.name),
-        what="it says why",
+        what="the reason is reported",
         timeout_s=START_S,
     )
 

@@ -1,4 +1,4 @@
-"""The commands of the page about archives give the output that it shows, but for numbers."""
+"""The commands of the page about archives give the output that it shows, except for numbers."""
 
 import re
 import shlex
@@ -14,12 +14,12 @@ pytestmark = pytest.mark.integration
 
 _PAGE = (Path(__file__).parents[3] / "docs" / "archive.md").read_text()
 _STREAM = "archive-page"
-# Both kinds are there: from nothing, and back into a stream.
+# Archives of both kinds exist: a new one, and one restored into a stream.
 _COMMANDS = 7
 
 
 def _shown() -> list[tuple[list[str], str]]:
-    """Commands of the page, and the output that it shows of each; Hifi is there already."""
+    """Return the page's commands with the output shown for each; Hifi is already running."""
     blocks = re.findall(r"^```console\n(.*?)^```", _PAGE, re.MULTILINE | re.DOTALL)
     found = []
     for part in re.split(r"^\$ ", "".join(blocks), flags=re.MULTILINE)[1:]:
@@ -31,14 +31,14 @@ def _shown() -> list[tuple[list[str], str]]:
 
 
 def _plain(text: str) -> str:
-    """The text without numbers, plurals and names that vary."""
+    """Return the text without numbers, plurals and names that vary."""
     one = re.sub(r"\b(object|event|minute)s\b", r"\1", re.sub(r"\d+", "N", text))
     one = one.replace(f"{_STREAM}-signed", _STREAM)
     return " ".join(one.split())
 
 
 def test_what_the_page_shows_is_what_comes(hifi: RunningHifi) -> None:
-    """All of it but what is signed a minute later: that is in tests/component/deploy, too."""
+    """Statements are only signed a minute later: tests/component/deploy has that part."""
     assert len(_shown()) == _COMMANDS
     for words, says in _shown():
         if words[:2] != ["archive", "verify"]:
@@ -64,5 +64,5 @@ def _run(hifi: RunningHifi, words: list[str], says: str) -> None:
         told[0] = f"{run.output}{run.exception or ''}"
         return run.exit_code == 0 and (not says or _plain(run.output) == _plain(says))
 
-    # Kept a moment later, and signed another moment later.
+    # Events are archived a moment later, and signed another moment later.
     wait_until(is_so, what=lambda: f"{words}: {told[0]}", timeout_s=2 * PATIENCE_S, look_s=1.0)

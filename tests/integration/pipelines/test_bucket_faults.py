@@ -1,4 +1,4 @@
-"""A bucket is slow, full, away or refuses: Hifi says so, nobody waits, and nothing is lost."""
+"""A bucket is slow, full, away or refuses: Hifi reports it, nobody waits, and nothing is lost."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ _COUNT = 200
 
 @dataclass
 class Ground:
-    """A pipelines process with two stores: a folder that is well, and a bucket that may not be."""
+    """A pipelines process with two stores: a healthy folder, and a bucket that may be faulty."""
 
     kafka: str
     faulty: FaultyBucket
@@ -117,7 +117,7 @@ def _write(ground: Ground, stream: str) -> None:
     asyncio.run(write_rows(ground.kafka, rows))
 
 
-# Each fault with words of its report; a slow bucket is no fault.
+# Each fault with words of its report; a slow bucket is not a fault.
 _SAID: dict[Manner, str] = {
     "denied": "necessary privileges",
     "full": "the store",
@@ -148,17 +148,19 @@ def test_a_bad_bucket_is_said_holds_nobody_up_and_has_all_in_the_end(
         _write(ground, stream)
         wait_until_kept(ground.folder, in_folder, 2 * _COUNT)
         if manner != "slow":
-            wait_until(lambda: _SAID[manner] in why(), what=lambda: f"it is said: {why()}")
+            wait_until(
+                lambda: _SAID[manner] in why(), what=lambda: f"the fault is reported: {why()}"
+            )
             assert sum(it.count for it in objects_of(ground.bucket, in_bucket)) == _COUNT
         ground.faulty.manner = "well" if manner != "slow" else manner
         objects = wait_until_kept(ground.bucket, in_bucket, 2 * _COUNT)
-        assert sum(each.count for each in objects) == 2 * _COUNT, "none is there twice"
+        assert sum(each.count for each in objects) == 2 * _COUNT, "an event is archived twice"
         assert all(
             one.partition != other.partition or one.end == other.first
             for one, other in pairwise(objects)
         )
         assert ground.faulty.requests > before or manner == "away"
-        wait_until(lambda: not why(), what=lambda: f"nothing is wrong any more: {why()}")
+        wait_until(lambda: not why(), what=lambda: f"no fault is reported: {why()}")
     finally:
         ground.faulty.manner = "well"
         gone = [(each.config_key, None) for each in (bad, good)]

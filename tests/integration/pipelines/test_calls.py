@@ -53,7 +53,7 @@ SCHEMA = "id STRING, price DOUBLE, usual DOUBLE, iban STRING, n BIGINT"
 def spark(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """A session as where the package is installed, for us and for the workers of Spark."""
+    """Start a session with the package installed for this process and for Spark's workers."""
     folder = str(install(tmp_path_factory.mktemp("packages")))
     with pytest.MonkeyPatch.context() as patched:
         paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -164,7 +164,7 @@ def test_what_it_reads_must_be_there_as_it_says(spark: SparkSession) -> None:
     assert missing == ("it reads 'usual', which the event does not have", "/steps/0/call")
     other = judge(spark, calling({"call": "fraud.score"}, schema="price INT, usual DOUBLE"), ALL)
     assert other is not None
-    assert other.why == "it reads 'price' as double, and it is int: CAST it before"
+    assert other.why == "it reads 'price' as double, but it is int: CAST it before"
 
 
 def test_a_step_is_typed_with_what_it_adds(spark: SparkSession) -> None:
@@ -226,7 +226,7 @@ REDUCERS_REFUSED = [
     ("call(fraud.score)", "hifi_fraud:score is not made by `Reducer(...)`"),
     ("call(Score)", "call names an installed reducer: call(fraud.worst)"),
     ("call(fraud.touchy)", "it fails on an event: fraud.touchy: ValueError: org.apache.kafka says"),
-    ("call(fraud.newest)", "it fails on an event: fraud.newest: ValueError: it comes to "),
+    ("call(fraud.newest)", "it fails on an event: fraud.newest: ValueError: its result is "),
 ]
 
 
@@ -253,7 +253,7 @@ def test_a_document_on_whose_tests_it_does_not_come_to_an_end_is_refused(
 ) -> None:
     pipeline = calling(*steps, tests=[{"given": [{"id": "sleeps"}]}])
     assert judge(spark, pipeline, ALL, try_s_max=4) == Refusal(
-        "it was tried with its tests, and with odd events: it took longer than 4 s", "/steps"
+        "in a run with its tests and with odd events: it took longer than 4 s", "/steps"
     )
 
 
@@ -275,7 +275,7 @@ def test_a_reducer_that_does_not_come_to_an_end_is_cut_off_and_one_that_ends_its
 def test_what_a_reducer_reads_must_be_there(spark: SparkSession) -> None:
     found = judge(spark, reducing(schema="price INT, iban STRING"), ALL)
     assert found is not None
-    assert found.why == "it reads 'price' as double, and it is int: CAST it before"
+    assert found.why == "it reads 'price' as double, but it is int: CAST it before"
 
 
 def test_an_event_that_a_reducer_cannot_bear_rests_and_its_window_is_what_others_come_to(
@@ -344,6 +344,8 @@ def test_an_event_that_a_function_cannot_bear_rests_and_no_other_waits(hifi: Run
     assert said.keys() == {"throws", "dies"}
     assert b"fraud.moody: ValueError: org.apache.kafka says" in said["throws"]
     assert b"the process of a function has ended" in said["dies"]
-    # Taken back, it does not run any more.
+    # Once its permission is withdrawn, the function no longer runs.
     assert put("tenants/default", {}).status_code == 200
-    wait_until(lambda: state()["standing"] == "refused", what="taken back", timeout_s=START_S)
+    wait_until(
+        lambda: state()["standing"] == "refused", what="permission withdrawn", timeout_s=START_S
+    )

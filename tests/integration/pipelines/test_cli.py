@@ -1,4 +1,4 @@
-"""`hifi pipelines check`, as a person types it: what it prints, and how it ends."""
+"""`hifi pipelines check`, as a person types it: its output, and its exit."""
 
 import os
 from collections.abc import Callable
@@ -64,8 +64,8 @@ def test_a_test_that_comes_otherwise_is_told_and_nothing_else(
 ) -> None:
     code, _, err = hifi("check", document=SALES.replace("gross: 2}]}", "gross: 3}]}"))
     assert code == 2
-    assert "hifi: sales.yaml:14: tests.0: it does not come as expected:\n" in err
-    # The Spark worker that it had ends quietly.
+    assert "hifi: sales.yaml:14: tests.0: results are not as expected:\n" in err
+    # The command's Spark worker ends without output.
     assert "Traceback" not in err
 
 

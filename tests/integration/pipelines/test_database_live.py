@@ -1,4 +1,4 @@
-"""Events of a stream become rows of a real Postgres while Hifi runs, bad ones aside."""
+"""Events of a stream become rows of a real Postgres while Hifi runs, except for bad events."""
 
 import asyncio
 import json
@@ -59,13 +59,12 @@ def test_events_become_rows_and_a_bad_one_a_dead_letter(
     for record in asyncio.run(read_all(hifi.kafka, stream_topic("dbrows"))):
         ends[record.partition] = record.offset + 1
     assert positions(postgres, database, "dbrows") == ends
-    # A record without a value takes the row of its key away.
-    # A tombstone has no value.
+    # A record without a value, a tombstone, deletes the row of its key.
     gone = [RecordOut(stream_topic("dbrows"), key, cast("bytes", None)) for key in (b"s-5", b"s-6")]
     asyncio.run(write_rows(hifi.kafka, gone))
     wait_until(
         lambda: postgres.rows("SELECT count(*) FROM sold", database) == [(9_997,)],
-        what="two rows are taken away",
+        what="two rows are deleted",
     )
 
 
@@ -85,7 +84,7 @@ def test_what_is_wrong_is_said_and_nothing_is_lost_until_it_is_mended(
     def waits_for(words: str) -> None:
         wait_until(
             lambda: words in state_of(hifi, "db-mended")["why"],
-            what=lambda: f"{words!r} is said: {state_of(hifi, 'db-mended')}",
+            what=lambda: f"{words!r} is reported: {state_of(hifi, 'db-mended')}",
             timeout_s=START_S,
         )
 
@@ -97,7 +96,7 @@ def test_what_is_wrong_is_said_and_nothing_is_lost_until_it_is_mended(
     assert postgres.rows("SELECT count(*), sum(n) FROM mended", database) == [(40, 380)]
     wait_until(
         lambda: state_of(hifi, "db-mended").items() >= {"standing": "running", "why": ""}.items(),
-        what=lambda: f"it is said to be mended: {state_of(hifi, 'db-mended')}",
+        what=lambda: f"the pipeline is well again: {state_of(hifi, 'db-mended')}",
     )
     assert not hifi.dead_letters(pipeline.lane_id)
 
@@ -109,7 +108,7 @@ def test_the_docs_bring_a_table_in_step_from_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The stream that the docs name may be any test's.
+    # Other tests may use the stream that the docs name.
     page = DOCS.replace("orders", "shoporders")
     page = page.replace("127.0.0.1:5432/shop", f"127.0.0.1:{postgres.port}/{database}")
     (tables,) = re.findall(r"^```sql\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
@@ -127,7 +126,7 @@ def test_the_docs_bring_a_table_in_step_from_nothing(
     post_all(hifi, "shoporders", json.loads(events))
     wait_until_all_is_done(hifi, pipeline, 5)
     balance = hifi.balance(pipeline.lane_id)
-    assert (balance.delivered, balance.dead) == (4, 1), "four delivered, one dead"
+    assert (balance.delivered, balance.dead) == (4, 1), "not four delivered and one dead"
     (letter,) = hifi.dead_letters(pipeline.lane_id)
     said = dict(letter.headers)[LAST_DETAIL].decode()
     assert said.startswith('new row for relation "sales" violates check constraint "sales_total_')
@@ -144,7 +143,7 @@ def test_the_docs_bring_a_table_in_step_from_nothing(
 
 
 def _squeezed(text: str) -> list[str]:
-    """The cells of a table, however wide they are."""
+    """Return the cells of a table, however wide they are."""
     lines = text.strip().splitlines()
     return [re.sub(r" +", " ", line).strip() for line in lines if "---" not in line]
 
@@ -174,7 +173,7 @@ def test_kills_in_mid_batch_write_no_row_twice_and_lose_none(
         total += each
         wait_until(
             lambda now=before: postgres.rows(count_of, database) != [now],  # type: ignore[misc]
-            what="it has written some of them",
+            what="some rows are written",
             timeout_s=START_S,
             look_s=0.01,
         )

@@ -22,7 +22,7 @@ HOURS = ["1e100000000", "1e-100000000", "-1E+99999999", "0.1e999999999", "9" * 9
 
 
 def come(spark: SparkSession, values: list[str], **document: Any) -> list[tuple[str, Any]]:
-    """The outcome of each event, and its output."""
+    """Return the outcome of each event, and its output."""
     steps = document.pop("steps", [{"select": {"x": "x"}}])
     pipeline = a_pipeline(*steps, **document)
     records = [
@@ -68,9 +68,9 @@ def test_decimals_of_events_are_exact_wherever_they_stand(
     [
         *HOURS,
         *(f'"{number}"' for number in HOURS),
-        # The same, written by its characters' numbers.
+        # The same, with characters written as their numbers.
         *(r'"1\u0065100000000"', r'"\u0031e-100000000"'),
-        # It does not fit.
+        # These numbers do not fit.
         "1e300",
         *('"many"', "true", '{"no": "number"}'),
     ],
@@ -92,7 +92,7 @@ def test_what_is_no_decimal_or_takes_hours_to_be_one_cannot_be_read(
 @pytest.mark.parametrize(
     "hidden",
     [
-        # As within a text, if single quotes began one as well.
+        # The number would be inside a text if single quotes could begin one, too.
         """{'"': 1, "x": NUMBER, '"': 2}""",
         """{'a': '"', "x": NUMBER, 'b': '"'}""",
         r"""{"a": "\\\"", "x": NUMBER, "b": "\\"}""",
@@ -179,4 +179,4 @@ def test_so_often_no_decimal_is_made_of_what_is_made_of_one(locked_spark: SparkS
     made = "from_json(id, 'a DECIMAL(38, 0)').a"
     refused = judge(locked_spark, a_pipeline({"select": {"x": made}}))
     assert refused is not None
-    assert "from_json makes no DECIMAL" in refused.why
+    assert "from_json cannot make a DECIMAL" in refused.why

@@ -1,4 +1,4 @@
-"""Documents as people write them: those of the docs run, and mistakes are named in words."""
+"""Documents as people write them: the docs' own run, and mistakes are named in words."""
 
 import re
 from pathlib import Path
@@ -69,19 +69,19 @@ TOLD: list[tuple[dict[str, Any], str, str]] = [
         "/steps/1/where",
         "there are: a, hifi",
     ),
-    ({"steps": [{"where": "price"}]}, "/steps/0/where", "it is double, and must be true or false"),
+    ({"steps": [{"where": "price"}]}, "/steps/0/where", "it is double, but must be true or false"),
     ({"steps": [{"where": "price >"}]}, "/steps/0/where", "Syntax error"),
     ({"steps": [{"where": "who.nome = 'x'"}]}, "/steps/0/where", "No such struct field `nome`"),
     ({"steps": [{"where": "year(tags) = 1"}]}, "/steps/0/where", "requires the"),
-    ({"steps": [{"explode": {"x": "id"}}]}, "/steps/0/explode/x", "it is string, and not a list"),
-    ({"steps": [{"key": "who"}]}, "/steps/0/key", "and a key is one value"),
+    ({"steps": [{"explode": {"x": "id"}}]}, "/steps/0/explode/x", "it is string, not a list"),
+    ({"steps": [{"key": "who"}]}, "/steps/0/key", "but a key is a single value"),
     ({"steps": [{"select": {"x": "NULL"}}]}, "/steps/0/select/x", "CAST it"),
     ({"steps": [{"select": {"x": "at - at"}}]}, "/steps/0/select/x", "interval day to second is"),
     ({"steps": [{"where": "id RLIKE '.*a'"}]}, "/steps/0/where", "left(line, 1000) RLIKE"),
     (
         {"steps": [{"enrich": {"table": "t", "key": "who", "as": "c", "schema": "a INT"}}]},
         "/steps/0/enrich/key",
-        "and a key is one value",
+        "but a key is a single value",
     ),
     (
         {"steps": [{"enrich": {"table": "t", "key": "id", "as": "c", "schema": "a"}}]},
@@ -101,26 +101,26 @@ TOLD: list[tuple[dict[str, Any], str, str]] = [
     (
         {"to": [{"database": {"url": "sqlite:x", "table": "t", "key": ["nome"]}}]},
         "/to/0/database/key/0",
-        "there is no column 'nome' among those that are written: id, type",
+        "there is no column 'nome' among the written columns: id, type",
     ),
-    ({"to": [{"stream": "a", "when": "id"}]}, "/to/0/when", "it is string, and must be"),
+    ({"to": [{"stream": "a", "when": "id"}]}, "/to/0/when", "it is string, but must be"),
     ({"schema": "id STRNG"}, "/schema", "it cannot be read"),
     ({"schema": "id"}, "/schema", "it cannot be read"),
-    ({"schema": "id STRING NOT NULL"}, "/schema", "NOT NULL is not kept"),
+    ({"schema": "id STRING NOT NULL"}, "/schema", "NOT NULL is not enforced"),
     ({"schema": "id STRING DEFAULT 'x'"}, "/schema", "it cannot be read"),
     ({"schema": "id STRING COLLATE UNICODE"}, "/schema", "id"),
-    ({"schema": "id STRING, id INT"}, "/schema", "a name is there twice"),
-    ({"schema": "hifi STRING"}, "/schema", "hifi is the column that holds"),
-    ({"schema": "`hifi:fate` STRING"}, "/schema", "hifi is the column that holds"),
-    ({"schema": "m MAP<INT, STRING>"}, "/schema", "the names of a map are STRING"),
-    ({"schema": "i INTERVAL"}, "/schema", "is no type of a member"),
-    ({"schema": "v VARIANT"}, "/schema", "is no type of a member"),
+    ({"schema": "id STRING, id INT"}, "/schema", "two members have the same name"),
+    ({"schema": "hifi STRING"}, "/schema", "hifi is the column with Hifi's"),
+    ({"schema": "`hifi:fate` STRING"}, "/schema", "hifi is the column with Hifi's"),
+    ({"schema": "m MAP<INT, STRING>"}, "/schema", "the keys of a map are STRING"),
+    ({"schema": "i INTERVAL"}, "/schema", "a member cannot have the type"),
+    ({"schema": "v VARIANT"}, "/schema", "a member cannot have the type"),
     ({"schema": "a " + "ARRAY<" * 20 + "INT" + ">" * 20}, "/schema", "nested deeper than"),
-    ({"schema": ", ".join(f"c{nth} INT" for nth in range(501))}, "/schema", "500 are the most"),
+    ({"schema": ", ".join(f"c{nth} INT" for nth in range(501))}, "/schema", "at most 500 are"),
     (
         {"steps": [{"select": {f"c{nth}": "id" for nth in range(40)}}]},
         "/steps/0/select",
-        "all of it together: it may make 40 times",
+        "all members together: it may make 40 times",
     ),
 ]
 
@@ -147,13 +147,13 @@ def test_what_comes_otherwise_than_a_test_expects_is_shown_side_by_side(
     steps: list[dict[str, Any]] = [{"where": "n > 0"}, {"select": {"id": "id", "n": "n"}}]
     found = judge(locked_spark, a_pipeline(*steps, tests=tests))
     assert found == Refusal(
-        "it does not come as expected:\n"
+        "results are not as expected:\n"
         "to sales, event 1:\n"
         '  - expected {"id": "a", "n": 2}\n'
-        '  + came     {"id": "a", "n": 1}\n'
+        '  + got      {"id": "a", "n": 1}\n'
         "in dead letters, event 1:\n"
         "  - expected nothing\n"
-        '  + came     {"id": 5, "n": "x"}\n'
+        '  + got      {"id": 5, "n": "x"}\n'
         "given 2 was filtered\n"
         "given 3 was dead: not_readable",
         "/tests/1",

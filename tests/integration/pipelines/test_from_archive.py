@@ -1,4 +1,4 @@
-"""A pipeline that begins earlier than Kafka does is fed from the archive, and then by Kafka."""
+"""A pipeline that begins earlier than Kafka's log reads the archive first, and then Kafka."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ def reaches(kafka: str, pipeline: Pipeline) -> dict[KafkaPartition, Reach]:
 
 
 def notes(kafka: str, pipeline: Pipeline) -> list[str]:
-    """Every note that it ever wrote on the places it reads."""
+    """Return every note that a pipeline ever wrote on the places that it reads."""
     records = asyncio.run(read_all(kafka, PIPELINES))
     said = (with_state({}, record.key, record.value).get(pipeline.name) for record in records)
     return [state.note for state in said if state is not None and state.note]
@@ -115,16 +115,16 @@ def test_what_kafka_has_no_more_comes_from_the_archive_once_and_killed_as_well(
 
 
 def _aged(hifi: RunningHifi, source: str) -> tuple[ArchiveId, dict[KafkaPartition, int]]:
-    """Its archive, and where its logs begin: all but the last events is only in the archive."""
+    """Return the stream's archive and the starts of its logs, which lack nearly all events."""
     archive, bucket = ArchiveId("default", source, f"{source}-archive"), bucket_of(folder_of(hifi))
     put(hifi.kafka, document(archive.name, source, to=[{"archive": "archive"}]))
     for half in (range(KEPT // 2), range(KEPT // 2, KEPT)):
-        # So that there is more than one object of a Kafka partition.
+        # This makes more than one object for a Kafka partition.
         for first in half[::100]:
             post_all(hifi, source, [{"n": n} for n in range(first, first + 100)])
         wait_until_kept(bucket, archive, half.stop)
     ends = asyncio.run(ends_of(hifi.kafka, source))
-    # In the middle of objects; of one Kafka partition nothing is left.
+    # The borders are in the middle of objects; one Kafka partition has nothing left.
     borders = {it: end - nth * 40 for nth, (it, end) in enumerate(sorted(ends.items()))}
     asyncio.run(forget(hifi.kafka, borders))
     post_all(hifi, source, [{"n": n} for n in range(KEPT, TOTAL)])
@@ -134,7 +134,7 @@ def _aged(hifi: RunningHifi, source: str) -> tuple[ArchiveId, dict[KafkaPartitio
 def _kill_while_it_reads(
     hifi: RunningHifi, pipelines: Sequence[Pipeline], borders: Position
 ) -> None:
-    """Kill until each pipeline was cut while it read the archive."""
+    """Kill until each pipeline has been interrupted while it read the archive."""
     left = list(pipelines)
 
     def reading() -> list[Pipeline]:
@@ -153,23 +153,23 @@ def _kill_while_it_reads(
     while left:
         wait_until(
             lambda: bool(reading()),
-            what="one that was not cut yet reads the archive",
+            what="one that is not interrupted yet reads the archive",
             timeout_s=START_S,
             look_s=0.01,
         )
-        # Those that have started together are cut together.
+        # Pipelines that have started together are interrupted together.
         with suppress(AssertionError):
-            wait_until(are_all_reading, what="all of them read", timeout_s=0.5, look_s=0.01)
+            wait_until(are_all_reading, what="all pipelines read", timeout_s=0.5, look_s=0.01)
         hifi.stack.children["pipelines"].kill()
         cut = reading()
         left = [each for each in left if each not in cut]
-        # Restart now: those that are not cut yet must not be done before the next look.
+        # Restart now: the others must not be done before the next look.
         hifi.stack.restarts.forgive()
         hifi.stack.look_after()
 
 
 def _check_stream(hifi: RunningHifi, pipeline: Pipeline) -> None:
-    """Check that each event is there, with the id it would have had, and repeats are labelled."""
+    """Check that each event is there with its original id, and that repeats are labelled."""
     rows = written(hifi.kafka, pipeline.name)
     assert {(row.value["id"], row.value["n"]) for row in rows} == {
         (f"s-{n}", n) for n in range(TOTAL)
@@ -182,8 +182,8 @@ def _check_stream(hifi: RunningHifi, pipeline: Pipeline) -> None:
         assert row.event_id == derived_id(pipeline.name, 1, origin, 0)
         places.add(origin)
         plain[row.event_id] += MAYBE_DUPLICATE not in row.headers
-    assert len(plain) == TOTAL, "each event has one id, wherever it was read"
-    assert max(plain.values()) == 1, "an event came twice and did not say that it may"
+    assert len(plain) == TOTAL, "an event has two ids"
+    assert max(plain.values()) == 1, "an event arrived twice without a label"
     ends = asyncio.run(ends_of(hifi.kafka, pipeline.source.stream))
     assert places == {Origin(*where, at) for where, end in ends.items() for at in range(end)}
 
@@ -191,9 +191,9 @@ def _check_stream(hifi: RunningHifi, pipeline: Pipeline) -> None:
 def _what_is_missing_is_named_and_may_be_given_up(
     hifi: RunningHifi, archive: ArchiveId, neighbour: Pipeline
 ) -> None:
-    """A second archive of the stream, from the first archive and from what Kafka still has."""
+    """Make a second archive of the stream, from the first one and the rest in Kafka."""
     bucket, folder = bucket_of(folder_of(hifi)), folder_of(hifi)
-    # An object of the Kafka partition of which Kafka has nothing any more.
+    # An object of the Kafka partition of which Kafka has nothing left.
     gone = next(each for each in objects_of(bucket, archive) if each.first and not each.partition)
     (folder / gone.path).unlink()
     again = document(
@@ -209,12 +209,12 @@ def _what_is_missing_is_named_and_may_be_given_up(
 
     wait_until(
         lambda: f"{gone.path} is missing" in state().why,
-        what=lambda: f"it says what is missing: {state()}",
+        what=lambda: f"the missing object is named: {state()}",
         timeout_s=START_S,
     )
     post_all(hifi, archive.stream, [{"n": TOTAL}])
     wait_until_all_is_done(hifi, neighbour, TOTAL + 1)
-    assert state().lost == 0, "nothing is passed by that is named"
+    assert state().lost == 0, "a missing event is skipped"
     (folder / gone.manifest_path).unlink()
     hifi.wait_for_balance(
         again.lane_id,
@@ -222,7 +222,7 @@ def _what_is_missing_is_named_and_may_be_given_up(
             (balance.delivered, balance.unaccounted, balance.queued)
             == (TOTAL + 1 - gone.count, gone.count, 0)
         ),
-        what=f"it is known that {gone.count} are lost",
+        what=f"{gone.count} events are reported as lost",
         timeout_s=START_S,
     )
     assert (state().lost, state().standing, state().why) == (gone.count, "running", "")

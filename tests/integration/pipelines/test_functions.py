@@ -1,4 +1,4 @@
-"""Every function on the list: it can be called as people do, and throws on no event."""
+"""Every function on the list can be called as people do, and no event makes it throw."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 
-# Each function with arguments that events decide on; members as in `a_pipeline`.
+# Each function, with arguments that depend on the event; members as in `a_pipeline`.
 CALLS = """
 abs(n) acos(price) array(id,type) array_append(tags,id) array_compact(tags) array_contains(tags,id)
 array_join(tags,',') array_join(tags,',','-') array_max(tags) array_min(tags)
@@ -85,7 +85,7 @@ OPERATORS = [
 
 
 def calls() -> list[str]:
-    """Each call by itself; blanks stand within brackets only."""
+    """Return each call by itself; blanks occur within brackets only."""
     found, depth, start, text = [], 0, 0, " ".join(CALLS.split())
     for at, char in enumerate(text + " "):
         depth += (char == "(") - (char == ")")
@@ -104,7 +104,7 @@ def test_what_may_be_used_can_be_and_throws_on_no_event(
     locked_spark: SparkSession, first: int
 ) -> None:
     some = [*calls(), *OPERATORS][first : first + 20]
-    # In steps of their own: the output of an event in one step is bounded.
+    # In steps of their own, as the output of an event in one step is bounded.
     for part in (some[:10], some[10:]):
         if part:
             columns = {f"c{nth}": text for nth, text in enumerate(part)}
@@ -119,6 +119,6 @@ def test_events_are_tried_that_people_do_not_think_of(locked_spark: SparkSession
         assert odd in values
     came = came_of(locked_spark, replace(pipeline, steps=()), probes)
     outcomes = [row.outcome for row in came]
-    # All but two that are no events at all are read, and so take every step.
+    # All but two that are not events are read, and therefore take every step.
     assert outcomes == ["passed"] * (len(outcomes) - 2) + ["dead"] * 2
     assert len(outcomes) > 8

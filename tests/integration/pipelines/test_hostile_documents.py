@@ -1,4 +1,4 @@
-"""Documents that mean harm: each is refused where it is wrong, and would find nothing to call."""
+"""Malicious documents: each is refused with its place, and would find nothing to call."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 
-# These reach out: closed by the tree, and not there in the session either.
+# These reach out of the sandbox: refused by the tree, and missing from the session, too.
 REACHES_OUT = [
-    # Java, by whatever name.
+    # Java, by any name.
     "reflect('java.lang.System', 'exit', 1)",
     "java_method('java.lang.Runtime', 'getRuntime')",
     "try_reflect('java.lang.System', 'getenv', 'PATH')",
@@ -56,7 +56,7 @@ REACHES_OUT = [
     "version()",
     "spark_partition_id()",
     "monotonically_increasing_id()",
-    # Secrets and keys of its own.
+    # Secrets, and keys that the document makes up.
     "aes_encrypt(id, '0000111122223333')",
     "aes_decrypt(id, '0000111122223333')",
     # Another answer each time.
@@ -71,11 +71,11 @@ REACHES_OUT = [
     "current_timestamp()",
     "current_date()",
     "localtimestamp()",
-    # These end the job that all events are in.
+    # These would end the job that all events are in.
     "raise_error('no')",
     "assert_true(ok)",
     "make_interval(n)",
-    # More out of less.
+    # More output than input.
     "stack(1000000, id)",
     "inline(items)",
     "explode(tags)",
@@ -106,7 +106,7 @@ REACHES_OUT = [
     "parse_json(id)",
     "try_variant_get(id, '$', 'string')",
 ]
-# Only a look at the expression shows the harm: the functions are good ones.
+# The harm shows only in the expression: each function is harmless by itself.
 TOO_MUCH = [
     "current_date",
     "unix_timestamp()",
@@ -120,7 +120,7 @@ TOO_MUCH = [
     "repeat(id, 1000000000)",
     "repeat(id, n)",
     "repeat(repeat(repeat(id, 1000), 1000), 1000)",
-    # The result is small; its input was not.
+    # The result is small, but its input was not.
     "length(" + "hex(" * 40 + "id" + ")" * 40 + ") > 0",
     "size(flatten(array_repeat(array_repeat(id, 1000), 1000))) > 0",
     "length(repeat(id, 100)) = 5",
@@ -132,7 +132,7 @@ TOO_MUCH = [
     "array_repeat(array_repeat(array_repeat(1, 1000), 1000), 1000)",
     "array_repeat(array_repeat(array_repeat(array(), 1000), 1000), 1000)",
     "flatten(array_repeat(sequence(1, 1000), 1000))",
-    # Objects take memory, and no bytes of an event need be in them.
+    # Objects take memory even if no bytes of an event are in them.
     "transform(split(id, ''), c -> struct(c, length(c), ascii(c)))",
     "transform(split(id, ','), c -> array(split(c, ';'), split(c, '')))",
     "transform(items, i -> array(" + ", ".join(["hash(i)"] * 16) + "))",
@@ -143,7 +143,7 @@ TOO_MUCH = [
     "from_json(id, 'ARRAY<STRUCT<" + ", ".join(f"c{nth}: INT" for nth in range(100)) + ">>')",
     "from_json(id, 'a MAP<STRING, STRUCT<" + ", ".join(f"c{n}: INT" for n in range(100)) + ">>').a",
     "size(from_json(repeat(id, 10), 'ARRAY<ARRAY<STRING>>')) > 0",
-    # A member that is not there is shown as null.
+    # A missing member is shown as null.
     "concat(CAST(items AS STRING), string(items), items::string)",
     "lpad(id, 1000000000, 'x')",
     "rpad(id, n, 'x')",
@@ -225,7 +225,7 @@ def refusal(spark: SparkSession, *steps: dict[str, Any], **more: Any) -> Refusal
     try:
         return judge(spark, a_pipeline(*steps, **more))
     except ConfigError as error:
-        # By its shape alone, before Spark is asked.
+        # Refused by its form alone, before Spark is asked.
         return Refusal(error.wrong, "/" + error.setting.replace(".", "/"))
 
 
@@ -251,7 +251,7 @@ def test_what_is_little_by_itself_may_be_too_much_together(
     found = refusal(locked_spark, {"select": select})
     assert found is not None
     assert found.pointer == "/steps/0/select"
-    assert found.why.startswith("all of it together: it may take ")
+    assert found.why.startswith("all members together: it may take ")
 
 
 @pytest.mark.parametrize("text", REACHES_OUT)

@@ -1,6 +1,6 @@
-"""Sixty hostile documents and events, live: each is refused with its place, or costs itself alone.
+"""Sixty hostile documents and events, live: each is refused with its place, or harms only itself.
 
-They come one after the other, and then ten at once. Another tenant's pipeline runs beside them.
+They arrive one after the other, and then ten at once. Another tenant's pipeline runs beside them.
 """
 
 import sys
@@ -30,12 +30,12 @@ from tests.support.pipelines.pipeline_runs import (
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(3_600)]
 
 AT_ONCE = 10
-# An executor that is ended may make others late by this.
+# An executor that is ended may delay others by this much.
 LATE_MS = 15_000
 
 
 class Outcome(NamedTuple):
-    """What became of one of them."""
+    """The outcome of one hostile document."""
 
     hostile: Hostile
     how: str
@@ -45,9 +45,9 @@ class Outcome(NamedTuple):
 
 @contextmanager
 def calm(hifi: RunningHifi, name: str) -> Iterator[list[int]]:
-    """A pipeline that gets an event twice a second, none of which may be lost.
+    """Run a pipeline that gets an event twice a second, none of which may be lost.
 
-    Gives how late each was, once all are there.
+    Yield how late each was, once all are there.
     """
     late_ms = list[int]()
     pipeline = document(name, name, schema="n BIGINT", to=[{"stream": f"{name}-out"}])
@@ -105,7 +105,7 @@ def outcome_of(hifi: RunningHifi, hostile: Hostile, round_: int) -> Outcome:
 
         wait_until(is_judged, what=lambda: f"{name} is judged: {state}", timeout_s=START_S)
         if state["standing"] == "refused":
-            return ended("refused when it was judged", state["pointer"])
+            return ended("refused by the judge", state["pointer"])
         posted = client.post(
             f"/v1/streams/{name}/events",
             content=hostile.event.encode(),
@@ -123,7 +123,7 @@ def outcome_of(hifi: RunningHifi, hostile: Hostile, round_: int) -> Outcome:
         balance = hifi.balance(f"{name}/pipeline:{name}")
         end = "dead" if balance.dead else "delivered" if balance.delivered else "filtered"
         assert client.delete(f"/v1/pipelines/{name}").status_code in {200, 204}
-        return ended(f"taken, its event is {end}")
+        return ended(f"accepted, its event is {end}")
 
 
 def test_sixty_hostile_documents_and_events_cost_nobody_else(hifi: RunningHifi) -> None:

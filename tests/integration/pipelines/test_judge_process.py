@@ -1,4 +1,4 @@
-"""Documents are judged in a process of their own: only that one ends with a bad document."""
+"""Documents are judged in a process of their own: a bad document ends only that one."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ def judge(
 
 
 def of_group(pid: int) -> list[str]:
-    """The processes of its group that still run."""
+    """Return the processes of the group that still run."""
     found = subprocess.run(["pgrep", "-g", str(pid)], capture_output=True, text=True, check=False)
     return found.stdout.split()
 
@@ -88,7 +88,7 @@ def test_it_may_end_by_its_memory_or_be_killed_and_goes_on(
     wait_until_it_has_ended(before)
     killed = runner.run(ask(judge, judge_works.pid))
     os.kill(killed, signal.SIGKILL)
-    # It was idle: no document was at fault.
+    # The judging process was idle: no document was at fault.
     assert runner.run(judge.judge(a_pipeline({"where": "no_such > 1"}), ())) is not None
     wait_until_it_has_ended(killed)
 
@@ -123,7 +123,7 @@ def test_it_ends_with_the_one_who_asks(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as asking:
         assert asking.stdout is not None
         pid = int(asking.stdout.readline())
-        # It has begun with what never ends.
+        # The judging process has begun with an endless document.
         time.sleep(2)
         assert len(of_group(pid)) > 1
         asking.kill()

@@ -1,4 +1,4 @@
-"""The pipelines process is killed again and again in mid-batch: nothing is lost, repeats say so."""
+"""The pipelines process is killed again and again in mid-batch: no loss, and labelled repeats."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -23,7 +23,7 @@ from tests.support.pipelines.pipeline_runs import (
 
 pytestmark = pytest.mark.integration
 
-# In each round this many come before a kill, and the job is in the middle of them.
+# Events in each round before a kill, which comes when the job is in the middle of them.
 ROUND = 5_000
 
 
@@ -52,7 +52,7 @@ def test_kills_in_mid_batch_lose_nothing_and_repeats_have_the_same_ids(
         post_all(hifi, source, events)
         wait_until(
             lambda now=before: len(written(hifi.kafka, odd)) > now,  # type: ignore[misc]
-            what="it has written some of them",
+            what="some events are written",
             timeout_s=START_S,
             look_s=0.01,
         )
@@ -74,8 +74,8 @@ def test_kills_in_mid_batch_lose_nothing_and_repeats_have_the_same_ids(
             assert row.event_id == derived_id(pipeline.name, 1, origin, number)
             ids[row.value["n"]].add(row.event_id)
             plain[row.event_id] += MAYBE_DUPLICATE not in row.headers
-    assert {len(one) for one in ids.values()} == {1}, "an event that comes again has its id"
-    assert max(plain.values()) == 1, "an event came twice and did not say that it may"
+    assert {len(one) for one in ids.values()} == {1}, "a repeat has another id"
+    assert max(plain.values()) == 1, "an event arrived twice without a label"
     balance = hifi.balance(pipeline.lane_id)
     assert (balance.delivered, balance.dead, balance.unaccounted) == (total, 0, 0)
 
@@ -87,7 +87,7 @@ def test_kills_in_mid_batch_lose_nothing_and_repeats_have_the_same_ids(
 def test_kills_in_mid_batch_leave_one_kafka_partition_in_its_order(
     hifi: RunningHifi, kills: int, count: int
 ) -> None:
-    """With the repeats of each id taken away, its events come as they were posted."""
+    """Without repeats, the events of each id have the order in which they were posted."""
     source = f"in-line{kills}"
     pipeline = document(
         f"{source}-keyed",
@@ -105,7 +105,7 @@ def test_kills_in_mid_batch_leave_one_kafka_partition_in_its_order(
         post_all(hifi, source, [{"n": n} for n in range(began, total)])
         wait_until(
             lambda now=before: asyncio.run(end_of(hifi.kafka, out)) > now,  # type: ignore[misc]
-            what="it has written some of them",
+            what="some events are written",
             timeout_s=START_S,
             look_s=0.01,
         )
@@ -121,6 +121,6 @@ def test_kills_in_mid_batch_leave_one_kafka_partition_in_its_order(
 
 
 async def end_of(kafka: str, topic: str) -> int:
-    """How far its Kafka partitions reach, all together."""
+    """Return the sum of the ends of a stream's Kafka partitions."""
     async with open_reader(kafka) as reader:
         return sum(end for _, end in (await reader.spans([topic])).values())

@@ -1,4 +1,4 @@
-"""Events that Kafka lost before a pipeline read them hold nobody up, and are counted exactly."""
+"""Events that Kafka lost before a pipeline read them delay nothing, and are counted exactly."""
 
 import asyncio
 from typing import Any
@@ -37,7 +37,7 @@ def _is_told(hifi: RunningHifi, pipeline: Pipeline, lost: int) -> None:
 
     wait_until(
         lambda: told() == (lost, "running", ""),
-        what=lambda: f"{pipeline.name} says that {lost} are lost: {told()}",
+        what=lambda: f"{pipeline.name} reports {lost} as lost: {told()}",
         timeout_s=START_S,
     )
     _wait_for_loss(hifi, pipeline, lost)
@@ -65,7 +65,7 @@ def test_what_was_deleted_before_it_was_read_is_counted_and_passed_by(hifi: Runn
     (life,) = lives_of(bucket, archive)
     assert sum(each.count for each in listed(bucket, life).objects) == 400 - lost
     assert len({each.event_id for each in written(hifi.kafka, "forgets-again")}) == 400 - lost
-    # All that came is gone: there is nothing more to read, and it does not wait for it.
+    # All new events are gone: nothing is left to read, and the pipeline does not wait.
     hifi.stack.children["pipelines"].kill()
     read = asyncio.run(ends_of(hifi.kafka, source))
     post_all(hifi, source, [{"n": n} for n in range(100)])
@@ -78,7 +78,7 @@ def test_what_was_deleted_before_it_was_read_is_counted_and_passed_by(hifi: Runn
         hifi.wait_for_balance(
             each.lane_id,
             lambda balance: (balance.delivered, balance.queued) == (401 - lost, 0),
-            what=f"{each.name} goes on",
+            what=f"{each.name} continues",
             timeout_s=START_S,
         )
 
@@ -93,7 +93,7 @@ def _wait_for_loss(hifi: RunningHifi, pipeline: Pipeline, lost: int) -> None:
 
 
 def _forget(hifi: RunningHifi, stream: str, read: Position, *, but: int) -> int:
-    """Leave `but` events in each Kafka partition; return how many are gone that nobody had read."""
+    """Leave `but` events in each Kafka partition; return how many unread ones are gone."""
     ends = asyncio.run(ends_of(hifi.kafka, stream))
     upto = {where: max(0, end - but) for where, end in ends.items()}
     asyncio.run(forget(hifi.kafka, upto))
@@ -108,15 +108,17 @@ def test_each_life_of_a_stream_is_kept_and_comes_back(hifi: RunningHifi) -> None
     post_all(hifi, source, [{"n": n} for n in range(count)])
     bucket, archive = bucket_of(folder_of(hifi)), ArchiveId("default", source, pipeline.name)
     wait_until(
-        lambda: _kept(bucket, archive) == [count], what="its first life is kept", timeout_s=START_S
+        lambda: _kept(bucket, archive) == [count],
+        what="the first topic's events are archived",
+        timeout_s=START_S,
     )
     before = log_of(hifi.kafka, source)
     asyncio.run(make_anew(hifi.kafka, stream_spec(source)))
-    # More than there were: without the topic's id they would look like what comes next.
+    # More than before: without the topic's id they would look like the continuation.
     post_all(hifi, source, [{"m": n} for n in range(2 * count)])
     wait_until(
         lambda: _kept(bucket, archive) == [count, 2 * count],
-        what=lambda: f"both are kept: {_kept(bucket, archive)}",
+        what=lambda: f"both topics' events are archived: {_kept(bucket, archive)}",
         timeout_s=START_S,
     )
     after = log_of(hifi.kafka, source)

@@ -22,13 +22,13 @@ from shared.event.envelope import EVENT_BYTES_MAX, event_headers
 from tests.integration.pipelines.test_functions import calls
 from tests.support.pipelines.trial_spark import a_pipeline
 
-# The session that these share has a heap of 512 MB, and ends once that is full.
+# The session that these tests share has a heap of 512 MB, and ends once that is full.
 pytestmark = pytest.mark.integration
 
 OURS = event_headers(event_id="e", event_time_ms=1, accepted_at_ms=2)
 INTS = ", ".join(f"c{nth}: INT" for nth in range(490))
 WIDE = f"id STRING, a ARRAY<STRUCT<{INTS}>>"
-# An expression has 4 KiB.
+# An expression may have 4 KiB.
 FEWER = ", ".join(f"c{nth}: INT" for nth in range(250))
 MEGABYTE = 1_000_000
 
@@ -36,7 +36,7 @@ MEGABYTE = 1_000_000
 def come(
     spark: SparkSession, pipeline: Pipeline, *texts: str, tables: Tables | None = None
 ) -> list[tuple[str, str | None]]:
-    """The outcome of each event, and why."""
+    """Return the outcome of each event, and why."""
     records = [
         ("hifi.stream.orders", 0, nth, None, None, text.encode(), list(OURS))
         for nth, text in enumerate(texts)
@@ -52,7 +52,7 @@ def empty(count: int, *, more: str = "") -> str:
 
 
 def most_of(schema: str) -> int:
-    """How many brackets an event may have."""
+    """Return how many brackets an event may have."""
     return int(brackets_max(members_of(schema)))
 
 
@@ -71,7 +71,7 @@ PASSED, DEAD = ("passed", None), ("dead", "not_readable")
 def test_an_event_with_too_many_objects_for_its_schema_cannot_be_read(
     locked_spark: SparkSession, schema: str
 ) -> None:
-    # The event itself has one as well.
+    # The event itself has one pair of brackets, too.
     most = most_of(schema) - 1
     pipeline = a_pipeline({"where": "size(a) > 0"}, schema=schema)
     texts = [empty(345_000), empty(most + 1), empty(most), empty(1)]
@@ -124,7 +124,7 @@ def test_a_row_with_too_many_objects_is_as_good_as_none(locked_spark: SparkSessi
     assert found == [PASSED, ("filtered", None)]
 
 
-# By what they have in a step: it takes more memory than there is.
+# Each of these takes more memory in a step than there is.
 TOO_MANY: dict[str, dict[str, Any]] = {
     "three lists": {"select": {name: f"split(id, '{name}')" for name in "abc"}},
     "a list of its own": {"select": {"x": f"from_json(id, 'ARRAY<STRUCT<{FEWER}>>')"}},
@@ -170,7 +170,7 @@ ORDINARY: dict[str, dict[str, Any]] = {
             "z": f"from_json(left(id, 10000), 'ARRAY<STRUCT<{FEWER}>>')",
         }
     },
-    "lists made anew": {
+    "rebuilt lists": {
         "select": {
             "x": "transform(items, i -> named_struct('sku', upper(trim(i.sku)), 'n', i.n * 2,"
             " 'more', i.n > 1, 'cents', CAST(i.n AS DECIMAL(10, 2))))"
@@ -179,7 +179,7 @@ ORDINARY: dict[str, dict[str, Any]] = {
     "lists several times": {
         "select": {**WHOLE, "d": "size(items)", "e": "items[0].sku", "f": "items.sku"}
     },
-    "members of what is read": {
+    "members of parsed JSON": {
         "select": {f"m{n}": "from_json(id, 'a ARRAY<STRUCT<b: STRING>>').a[0].b" for n in range(9)}
     },
     "members of a struct": {"select": {f"m{nth}": "concat(who.name, 'x')" for nth in range(20)}},
@@ -222,7 +222,7 @@ def test_the_most_that_is_allowed_leaves_room(
 
 
 def test_what_a_list_has_in_it_is_known_of_each_function(locked_spark: SparkSession) -> None:
-    """Or the next function would make objects for each of its elements unseen."""
+    """Otherwise the next function would create objects for each of its elements unseen."""
     pipeline = a_pipeline()
     rows = opened(pipeline, locked_spark.createDataFrame([], RECORDS))
     scope = Scope(of_event(rows.schema, members_of(pipeline.schema)))

@@ -1,4 +1,4 @@
-"""Pipelines are put, changed and refused while others run; bad events rest, one letter each."""
+"""Pipelines are put, changed and refused while others run; each bad event is one dead letter."""
 
 import asyncio
 import re
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.integration
 
 # Issue 18: without a restart.
 LIVE_S = 5.0
-# An event waits for one executor to end, and hardly any for two: others go on before the search.
+# An event waits while one executor ends, but rarely for two: others go before the search.
 ENDS_MAX, TWICE_MAX = 2, 0.05
 
 
@@ -49,7 +49,9 @@ def test_bytes_and_times_go_on_as_they_came(hifi: RunningHifi) -> None:
     pipeline = document("bytes-all", "bytes", to=[{"stream": "bytes-out"}])
     put(hifi.kafka, pipeline)
     posted = hifi.post("bytes", [{"id": n, "text": "ä \u2028"} for n in range(20)]).json()
-    wait_until(lambda: len(values(hifi, "bytes-out")) == 20, what="all come", timeout_s=START_S)
+    wait_until(
+        lambda: len(values(hifi, "bytes-out")) == 20, what="all events arrive", timeout_s=START_S
+    )
     came = {row.event_id: row for row in written(hifi.kafka, "bytes-out")}
     sent = written(hifi.kafka, "bytes")
     assert len(came) == 20
@@ -119,7 +121,7 @@ def test_a_document_that_is_refused_says_where_and_stops_nobody(hifi: RunningHif
     took_s = wait_for_state(hifi.kafka, bad, "refused", within_s=START_S)
     assert took_s < LIVE_S
     post_all(hifi, "refusals", [{"n": n} for n in range(10)])
-    wait_until(lambda: len(values(hifi, "refusals-out")) == 10, what="the good one goes on")
+    wait_until(lambda: len(values(hifi, "refusals-out")) == 10, what="the good pipeline continues")
     mended = document(
         "bad",
         "refusals",
@@ -139,7 +141,7 @@ def test_a_document_that_is_refused_says_where_and_stops_nobody(hifi: RunningHif
     came = written(hifi.kafka, "refusals")
     assert set(counts) <= {int(it.headers[EVENT_TIME]) // 60_000 * 60_000 for it in came}
     lags = [LogBuckets.from_list(it.out_from_accepted) for it in told]
-    assert sum(lag.count for lag in lags) == 10, "how late each was is told"
+    assert sum(lag.count for lag in lags) == 10, "each event's lag is reported"
 
 
 def test_pipelines_that_are_slow_or_get_poison_stop_no_other(hifi: RunningHifi) -> None:
@@ -164,7 +166,7 @@ def test_pipelines_that_are_slow_or_get_poison_stop_no_other(hifi: RunningHifi) 
         post_all(hifi, "crowd", [{"id": f"{round_}-{n}"} for n in range(200)])
         wait_until(
             lambda: len(values(hifi, "crowd-fine")) == 200 * (round_ + 1),  # noqa: B023 - at once
-            what="the one that is well goes on",
+            what="the healthy pipeline continues",
         )
     wait_until_all_is_done(hifi, bad[0], 600)
     assert hifi.balance(bad[0].lane_id).dead == 600
@@ -212,12 +214,14 @@ def test_what_is_posted_again_to_its_own_stream_goes_round_once(hifi: RunningHif
     rows = written(hifi.kafka, "round")
     came = {row.event_id for row in rows if VIA not in row.headers}
     posted = [row for row in rows if VIA in row.headers]
-    assert sorted(row.event_id for row in posted) == sorted(came), "each once, with its own id"
+    assert sorted(row.event_id for row in posted) == sorted(came), (
+        "an event is missing, or is there twice"
+    )
     assert all(row.value["seen"] for row in posted)
 
 
 def ended_at_ms(hifi: RunningHifi) -> list[float]:
-    """The times at which Spark lost an executor."""
+    """Return the times at which Spark lost an executor."""
     said = (hifi.stack.settings.folder / "logs" / "pipelines.log").read_text()
     found = re.findall(r"^(\S+)Z ERROR TaskSchedulerImpl: Lost executor", said, re.MULTILINE)
     return [datetime.fromisoformat(f"{it}+00:00").timestamp() * 1000 for it in found]
@@ -228,7 +232,7 @@ def ended_at_ms(hifi: RunningHifi) -> list[float]:
 def test_an_event_that_takes_all_memory_is_found_and_others_wait_for_no_search(
     hifi: RunningHifi,
 ) -> None:
-    # The memory that expressions take is known beforehand, and that of functions is not.
+    # The memory that expressions take is known beforehand, unlike that of functions.
     bomb = document(
         "bomb",
         "bombs",
@@ -265,14 +269,14 @@ def test_an_event_that_takes_all_memory_is_found_and_others_wait_for_no_search(
     assert known[bomb.name].executors_ended >= 1
     assert known[bomb.name].executor_ended_at_ms > known[calm.name].executor_ended_at_ms == 0
     ended = ended_at_ms(hifi)
-    assert len(ended) >= 2, "once among others, and once alone"
+    assert len(ended) >= 2, "an executor ended once for the shared job, and once for it alone"
     waited: dict[str, list[float]] = {}
     for row in written(hifi.kafka, "calm-out"):
-        # Events that were at work beside it when an executor ended may be written a second time.
+        # Events processed beside it when an executor ended may be written a second time.
         accepted_ms = int(row.headers[ACCEPTED_AT])
         waited.setdefault(row.event_id, [it for it in ended if accepted_ms < it < row.timestamp_ms])
     assert len(waited) == count
     counts = [*map(len, waited.values())]
     assert max(counts) <= ENDS_MAX
     assert sum(it > 1 for it in counts) <= TWICE_MAX * count
-    assert hifi.stack.children["pipelines"].pid == service, "it is the same process"
+    assert hifi.stack.children["pipelines"].pid == service, "the pipelines process was replaced"

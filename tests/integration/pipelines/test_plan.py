@@ -1,4 +1,4 @@
-"""A plan gives each event one outcome and its own bytes, with ids that a second run makes again."""
+"""A plan gives each event one outcome and its own bytes, with ids that a second run repeats."""
 
 import json
 from datetime import UTC, datetime

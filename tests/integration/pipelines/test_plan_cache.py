@@ -1,4 +1,4 @@
-"""A kept plan reads from the positions of each run, and no plan that reads otherwise is kept."""
+"""A kept plan reads from each run's positions, and plans that cannot do that are not kept."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ class Ground:
         return count
 
     def written(self) -> list[tuple[bytes, int]]:
-        """The values in the topic, and when each was made."""
+        """Return the values in the topic, and when each was made."""
         return [
             (each.value, int(each.key)) for each in asyncio.run(read_all(self.servers, self.to))
         ]
@@ -82,10 +82,10 @@ def test_the_same_plan_reads_what_it_is_told_next(ground: Ground) -> None:
     ):
         before = ground.written()
         plan.read(ranges)
-        assert ground.run(plan.rows) == len(wanted), "it counts anew"
+        assert ground.run(plan.rows) == len(wanted), "it counts again"
         after = ground.written()[len(before) :]
         assert {value for value, _ in after} == wanted
-        assert min(at for _, at in after) > max(at for _, at in before), "its time goes on"
+        assert min(at for _, at in after) > max(at for _, at in before), "its time advances"
 
 
 def test_what_reads_something_else_too_is_not_kept(ground: Ground) -> None:

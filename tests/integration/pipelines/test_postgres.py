@@ -1,4 +1,4 @@
-"""A real Postgres in trouble: its reports, and that nothing waits forever or is half done."""
+"""A real Postgres in trouble: its reports, and that nothing waits forever or stays half done."""
 
 import json
 import time
@@ -47,7 +47,7 @@ def event(offset: int, **members: Any) -> EventRows:
         ({"password": "no"}, SettingError, "the password of hifi is wrong at localhost:"),
         ({"database": "none"}, SettingError, "there is no database none at localhost:"),
         ({"user": "nobody"}, SettingError, "the password of nobody is wrong"),
-        ({"port": 1}, AwayError, "not to be had just now"),
+        ({"port": 1}, AwayError, "not available now"),
         ({"tls": "verify"}, AwayError, "server does not support SSL"),
         ({"tls": "require"}, AwayError, "server does not support SSL"),
     ],
@@ -91,7 +91,7 @@ def test_tasks_that_come_first_at_the_same_time_make_one_table_of_positions(
 def test_who_finds_that_another_task_has_just_made_it_uses_it(
     postgres: PostgresProcess, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Postgres' own IF NOT EXISTS does not see what another makes while it looks."""
+    """Postgres' own IF NOT EXISTS does not see an object that is being created concurrently."""
     postgres.run(MADE, database=database)
     run = PostgresLink.run
 
@@ -99,7 +99,7 @@ def test_who_finds_that_another_task_has_just_made_it_uses_it(
         made = "CREATE TABLE IF NOT EXISTS {positions}"
         if statement.startswith(made):
             run(link, statement, *given, **names)
-            # As it is refused then: there is a type of this name.
+            # Postgres then refuses it like this: there is already a type of this name.
             run(link, "CREATE TYPE {positions} AS ENUM ()")
         return run(link, statement, *given, **names)
 

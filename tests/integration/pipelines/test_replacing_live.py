@@ -1,4 +1,4 @@
-"""A pipeline is rebuilt beside itself and takes its place: no event is missed, also after kills."""
+"""A pipeline is rebuilt beside itself and takes over: no event is missed, even with kills."""
 
 import asyncio
 import threading
@@ -83,7 +83,7 @@ def recount(all_events: list[dict[str, Any]], every_ms: int) -> Counter[str]:
 def rows(hifi: RunningHifi, table: str) -> dict[str, int]:
     answer = httpx.get(f"{hifi.gateway}/v1/tables/{table}/rows", timeout=30)
     if answer.status_code == 503:
-        # Its copy is being made.
+        # The table's copy is being built.
         return {}
     return {row["key"]: row["row"]["n"] for row in answer.json()["rows"]}
 
@@ -95,7 +95,7 @@ def length_s(row: dict[str, Any]) -> float:
 
 @contextmanager
 def looked_at(hifi: RunningHifi, table: str) -> Iterator[list[tuple[str, set[float]]]]:
-    """Somebody reads the table again and again: what each answer was, by the windows' lengths."""
+    """Read the table again and again; yield each answer with its windows' lengths."""
     stop = threading.Event()
     seen: list[tuple[str, set[float]]] = []
 
@@ -120,7 +120,7 @@ def looked_at(hifi: RunningHifi, table: str) -> Iterator[list[tuple[str, set[flo
 def wait_for_rows(hifi: RunningHifi, table: str, expected: Counter[str]) -> None:
     wait_until(
         lambda: rows(hifi, table) == expected,
-        what=lambda: f"{table} is as a recount has it: {rows(hifi, table)}, {expected}",
+        what=lambda: f"{table} equals a recount: {rows(hifi, table)}, {expected}",
         timeout_s=START_S,
     )
 
@@ -151,13 +151,13 @@ def test_a_window_is_changed_and_readers_have_one_or_the_other(hifi: RunningHifi
         post_all(hifi, source, more)
         wait_for_generation(hifi, name, 2)
         wait_for_rows(hifi, f"{name}-rows", recount(all_events + more, 3_600_000))
-        wait_until(lambda: seen[-1][1] == {3_600.0}, what="the reader has looked since")
-    assert {said for said, _ in seen} == {"rows"}, "a reader was without an answer"
+        wait_until(lambda: seen[-1][1] == {3_600.0}, what="the reader has looked again")
+    assert {said for said, _ in seen} == {"rows"}, "a reader got no answer"
     lengths_s = {tuple(lengths_s) for _, lengths_s in seen}
-    assert lengths_s == {(90.0,), (3_600.0,)}, "each answer was of one or the other, and of all"
+    assert lengths_s == {(90.0,), (3_600.0,)}, "an answer mixes generations, or lacks rows"
     wait_until(
         lambda: get(hifi, f"pipelines/{name}")["state"]["standing"] == "running",
-        what="it goes on in its place",
+        what="the replacement runs in its place",
     )
     last = events(10, int(time.time() * 1000))
     post_all(hifi, source, last)
@@ -165,7 +165,7 @@ def test_a_window_is_changed_and_readers_have_one_or_the_other(hifi: RunningHifi
     told = [row.event_id for row in written(hifi.kafka, f"{name}-told")]
     assert len(told) == len(set(told))
     kept = kept_topic(name)
-    wait_until(lambda: kept not in topics(hifi.kafka), what="what was kept before is deleted")
+    wait_until(lambda: kept not in topics(hifi.kafka), what="the old kept data is deleted")
     lane = document(name, source, generation=2, to=[{"dead": True}])
     wait_until_all_is_done(hifi, lane, 710)
 
@@ -175,20 +175,24 @@ def test_killed_while_it_is_built_it_goes_on_and_final_rows_are_told_once(
 ) -> None:
     name, source = "told-once", "tellings"
     made(hifi, name, source)
-    # Long enough that a busy machine stores in time what was made of its clock.
+    # Long enough for a busy machine to store, in time, events with times of its own clock.
     final = {"emit": "final", "late": "5 seconds"}
     put(hifi, f"pipelines/{name}", counting(name, source, "2 seconds", **final))
-    # The windows of both generations end together: one that is open at the change comes again.
-    wait_until(lambda: 2_000 <= time.time() * 1000 % 4_000 < 2_300, what="it is time", look_s=0.01)
+    # Windows of both generations end together: one that is open at the change is repeated.
+    wait_until(
+        lambda: 2_000 <= time.time() * 1000 % 4_000 < 2_300,
+        what="the window has just begun",
+        look_s=0.01,
+    )
     now_ms = int(time.time() * 1000)
     all_events = [{"k": n % 3, "at": rfc3339(now_ms)} for n in range(3_000)]
     post_all(hifi, source, all_events)
-    wait_until(lambda: len(written(hifi.kafka, f"{name}-told")) >= 3, what="they are over")
+    wait_until(lambda: len(written(hifi.kafka, f"{name}-told")) >= 3, what="the windows are over")
     put(hifi, f"pipelines/{name}/replacement", counting(name, source, "4 seconds", **final))
     hifi.wait_for_balance(
         pipeline_lane(source, name, 2),
         lambda balance: balance.delivered > 0 or get(hifi, f"pipelines/{name}")["generation"] == 2,
-        what="it is being built",
+        what="the replacement is being built",
         timeout_s=START_S,
     )
     hifi.stack.children["pipelines"].kill()
@@ -196,7 +200,7 @@ def test_killed_while_it_is_built_it_goes_on_and_final_rows_are_told_once(
     wait_for_generation(hifi, name, 2)
     wait_until(
         lambda: get(hifi, f"pipelines/{name}")["state"]["standing"] == "running",
-        what="it goes on in its place",
+        what="the replacement runs in its place",
         timeout_s=START_S,
     )
     now_ms = int(time.time() * 1000)
@@ -207,9 +211,9 @@ def test_killed_while_it_is_built_it_goes_on_and_final_rows_are_told_once(
 
     wait_until(
         lambda: told() >= 3_090,
-        what=lambda: f"{told()} of 3,090 are told: {get(hifi, f'pipelines/{name}')}",
+        what=lambda: f"{told()} of 3,090 are reported: {get(hifi, f'pipelines/{name}')}",
     )
-    assert told() == 3_090, "each event was told of once"
+    assert told() == 3_090, "each event was reported once"
 
 
 def test_a_window_is_built_anew_of_what_only_an_archive_has(hifi: RunningHifi) -> None:
@@ -223,7 +227,7 @@ def test_a_window_is_built_anew_of_what_only_an_archive_has(hifi: RunningHifi) -
     archive = ArchiveId("default", source, f"{source}-archive")
     wait_until_kept(bucket_of(folder_of(hifi)), archive, len(all_events))
     ends = asyncio.run(ends_of(hifi.kafka, source))
-    # Kafka has nothing more in one Kafka partition.
+    # One Kafka partition is now empty.
     upto = {
         where: max(0, end - nth % 3 * 5) for nth, (where, end) in enumerate(sorted(ends.items()))
     }
@@ -232,7 +236,7 @@ def test_a_window_is_built_anew_of_what_only_an_archive_has(hifi: RunningHifi) -
     post_all(hifi, source, more)
     built = counting(name, source, "2 minutes")
     note = put(hifi, f"pipelines/{name}/replacement", built, **{"from": "1d"})["state"]["note"]
-    assert f"It reads from the archive {source}-archive since" in note
+    assert f"It reads the archive {source}-archive from" in note
     wait_for_generation(hifi, name, 2)
     wait_for_rows(hifi, f"{name}-rows", recount(all_events + more, 2 * MINUTE_MS))
 
@@ -250,7 +254,7 @@ def test_what_is_lost_is_built_anew(hifi: RunningHifi) -> None:
     hifi.stack.look_after()
     wait_until(
         lambda: get(hifi, f"pipelines/{name}")["state"]["standing"] == "refused",
-        what="it says that it is lost",
+        what="the loss is reported",
         timeout_s=START_S,
     )
     assert "replace" in get(hifi, f"pipelines/{name}")["state"]["why"]

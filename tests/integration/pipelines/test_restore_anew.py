@@ -76,7 +76,7 @@ def test_what_was_kept_comes_back_into_a_kafka_that_knows_nothing_of_it(
         bucket = bucket_of(tmp_path / "kept")
         assert restored(servers, bucket, archive, archive.stream, restore_id="anew").done == _COUNT
         assert log_of(servers, archive.stream) == before
-        # A restore into another stream starts at the beginning, also with the same name.
+        # A restore into another stream starts at the beginning, even with the same name.
         asyncio.run(_make_stream(servers, "beside"))
         assert restored(servers, bucket, archive, "beside", restore_id="anew").done == _COUNT
         assert log_of(servers, "beside") == before
@@ -111,7 +111,7 @@ def _check_that_it_is_cut_and_goes_on(
     assert (cut.exit_code, cut.output.count("Stopped after 2,000;")) == (130, 1), cut.output
     assert not [record for record in caplog.records if record.name == "asyncio"]
     ended = _restore(servers, data, stream, "--to-stream", "cut")
-    assert ended.output.endswith(f"Done: {_COUNT:,} of {_COUNT:,} are there.\n")
+    assert ended.output.endswith(f"Done: {_COUNT:,} of {_COUNT:,} are restored.\n")
     assert log_of(servers, "cut") == log_of(servers, stream)
 
 

@@ -1,4 +1,4 @@
-"""Spark makes dead letters of rows as `dead_headers` says, and labels possible repeats."""
+"""Spark makes dead letters of rows like `dead_headers` does, and labels possible repeats."""
 
 from datetime import UTC, datetime
 
@@ -33,7 +33,7 @@ PIPELINE = document(
     "p", "s", schema="n BIGINT", steps=[{"select": {"n": "n"}}], to=[{"stream": "t"}]
 )
 PLAIN = event_headers(event_id="e1", event_time_ms=5, accepted_at_ms=6, traceparent="00-ab-cd-01")
-# None of them is an event that can be read.
+# None of these records is a readable event.
 ODD: list[tuple[bytes | None, bytes, Headers]] = [
     (b"key", b"[1]", PLAIN),
     (None, b"no json", ()),

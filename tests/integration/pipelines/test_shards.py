@@ -1,4 +1,4 @@
-"""Pipelines put each event of a stream of shards where the gateway would have put it."""
+"""Pipelines put each event of a sharded stream where the gateway would have put it."""
 
 import asyncio
 import json
@@ -107,7 +107,7 @@ def test_the_shard_is_that_of_what_is_written_and_all_of_an_event_is_written_or_
         (2, sales, 1, None),
         (2, copies, None, None),
     ]
-    # An event that nobody wants there needs no shard.
+    # An event that no output wants needs no shard.
     picky = a_pipeline(to=[{"stream": "sales", "when": "ok"}, {"stream": "copies"}], match="first")
     rows = rows_of(locked_spark, picky, {"sales": plain}, b'{"ok":false}', b'{"ok":true}')
     assert [row["reason"] for row in rows] == [None, "unknown_shard"]
@@ -153,7 +153,7 @@ def test_events_lie_by_their_shards_posted_or_made_by_a_pipeline(hifi: RunningHi
     ]
     assert len(hifi.dead_letters(pipeline.lane_id)) == 30
     assert hifi.balance(pipeline.lane_id).delivered == 60
-    # One more shard, while all runs: its Kafka partition is there when pipelines hear of it.
+    # Add a shard while all runs: its Kafka partition exists before pipelines hear of it.
     more = {"pointer": "/to", "shards": ["p", "q", "nowhere"]}
     put("streams/shards-out", {"partitioning": more})
     wait_until(lambda: grew(hifi) > 0, what="a pipeline writes to the new shard", timeout_s=START_S)

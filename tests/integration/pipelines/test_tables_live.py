@@ -1,4 +1,4 @@
-"""Tables and pipelines on a running Hifi: events meet rows, rows come of events."""
+"""Tables and pipelines on a running Hifi: events are joined with rows, and become rows."""
 
 import os
 import signal
@@ -33,13 +33,13 @@ DOCUMENT: dict[str, Any] = {
     "to": [{"stream": OUT}, {"table": LAST, "when": "name IS NOT NULL"}],
     "match": "all",
 }
-# Promised is 2 s of the 99th of a hundred; this machine has other work.
+# The promise is 2 s for 99 of 100; this machine has other work.
 USED_WITHIN_S = 10.0
 
 
 @dataclass
 class JoiningPipeline:
-    """The pipeline, and what it reads and writes."""
+    """A pipeline that joins, with its input and output."""
 
     hifi: RunningHifi
     api: httpx.Client
@@ -87,14 +87,14 @@ def joined(hifi: RunningHifi) -> Iterator[JoiningPipeline]:
 def test_events_meet_rows_as_they_are_and_rows_come_of_events(joined: JoiningPipeline) -> None:
     joined.row(name="Ada", n=1)
     first = joined.event()
-    wait_until(lambda: first in joined.out(), what="the first has come")
-    # Later events use a changed row.
+    wait_until(lambda: first in joined.out(), what="the first event has arrived")
+    # Later events use the changed row.
     for value in (2, 3):
         joined.row(name="Ada", n=value)
         began_s = time.monotonic()
         while True:
             event = joined.event()
-            wait_until(partial(joined.has, event), what="it has come")
+            wait_until(partial(joined.has, event), what="the event has arrived")
             if joined.out()[event].value["n"] == value:
                 break
             assert time.monotonic() < began_s + USED_WITHIN_S
@@ -106,7 +106,7 @@ def test_events_meet_rows_as_they_are_and_rows_come_of_events(joined: JoiningPip
         answer = joined.api.get(f"/v1/tables/{LAST}/rows/Ada")
         return answer.json()["row"]["id"] if answer.status_code == 200 else None
 
-    wait_until(lambda: last() == event, what="the last of them is the row")
+    wait_until(lambda: last() == event, what="the last value is the row")
     refused = joined.api.put(f"/v1/tables/{LAST}/rows/Ada", json={})
     assert refused.json()["code"] == "table_in_use"
     assert stream_topic(IN) in joined.out()[event].headers["hifi-origin"].decode()
@@ -131,7 +131,7 @@ def test_events_meet_rows_as_they_are_and_rows_come_of_events(joined: JoiningPip
 def test_with_a_table_s_source_away_for_a_minute_no_event_waits(joined: JoiningPipeline) -> None:
     joined.row(name="Ada", n=1)
     first = joined.event()
-    wait_until(partial(joined.has, first), what="the first has come")
+    wait_until(partial(joined.has, first), what="the first event has arrived")
     owner = joined.hifi.stack.settings.folder / "tables" / "follower" / "owner.lock"
     process = int(owner.read_text())
     os.kill(process, signal.SIGSTOP)
@@ -164,7 +164,7 @@ def test_of_a_hundred_changes_ninety_nine_are_used_within_two_seconds(
         while True:
             posted_s = time.monotonic()
             event = joined.event()
-            wait_until(partial(joined.has, event), what="it has come", look_s=0.02)
+            wait_until(partial(joined.has, event), what="the event has arrived", look_s=0.02)
             if joined.out()[event].value["n"] == value:
                 break
         used_s.append(posted_s - changed_s)
@@ -197,7 +197,7 @@ def test_rows_are_answered_while_their_lane_is_killed_ten_times(joined: JoiningP
             event = joined.event()
             joined.hifi.stack.children["pipelines"].kill()
             joined.hifi.revive("pipelines")
-            wait_until(partial(joined.has, event), what="it goes on", timeout_s=START_S)
+            wait_until(partial(joined.has, event), what="the pipeline continues", timeout_s=START_S)
     finally:
         over.set()
         asking.join()

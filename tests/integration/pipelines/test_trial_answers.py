@@ -1,4 +1,4 @@
-"""The answers to a trial: each event's fate, windows' rows, why not; never more than fits."""
+"""A trial's answers: each event's fate, windows' rows, reasons of refusals, within the limits."""
 
 import asyncio
 import json
@@ -110,7 +110,7 @@ def test_an_answer_fits_into_a_record(locked_spark: SparkSession) -> None:
 
 
 class JudgeHere(JudgeClient):
-    """Answers in this process, or as one does that has ended."""
+    """A judge that answers in this process, or with the error of one that has ended."""
 
     def __init__(self, session: SparkSession, error: Exception | None) -> None:
         self.session, self.error = session, error
@@ -164,11 +164,11 @@ def test_only_what_is_ours_and_fresh_is_tried_and_what_fails_is_answered_by_nobo
     told = read_trial(row.value)
     assert isinstance(told, TrialAnswer)
     assert (row.topic, [each.outcome for each in told.rows]) == (TRIALS, ["passed"])
-    # The answer names a table that is not there yet.
+    # The document names a table that does not exist yet.
     asyncio.run(scenario(None))
     told = read_trial(answers[1].value)
     assert isinstance(told, TrialAnswer)
-    assert "not to be had" in told.why
+    assert "not available here" in told.why
     for error, is_unfinished in (
         (JudgeTookTooLongError("more than 17 s"), True),
         (JudgeDiedError(), False),
@@ -176,5 +176,5 @@ def test_only_what_is_ours_and_fresh_is_tried_and_what_fails_is_answered_by_nobo
         asyncio.run(scenario(NO_TABLES, error))
         told = read_trial(answers[-1].value)
         assert isinstance(told, TrialAnswer)
-        assert "to try it takes more" in told.why
+        assert "the trial takes more" in told.why
         assert told.is_unfinished == is_unfinished

@@ -1,4 +1,4 @@
-"""The processes that run pipelines try one, also before there is one; nothing is written."""
+"""Pipelines processes try a pipeline, even before it exists; nothing is written."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.support.pipelines.pipeline_runs import document, post_all, put, writt
 
 pytestmark = pytest.mark.integration
 
-# With the start of Spark, beside other tests.
+# This includes the start of Spark, beside other tests.
 START_S = 120.0
 
 
@@ -57,12 +57,12 @@ def test_a_pipeline_that_is_not_made_yet_is_tried_on_events_that_are_given(
     assert not written(hifi.kafka, "tried-out")
     known = httpx.get(f"{hifi.gateway}/v1/pipelines", timeout=30).json()["pipelines"]
     assert "sales" not in {each["name"] for each in known}
-    # The newest of its stream, in order.
+    # The newest events of the pipeline's stream, in order.
     post_all(hifi, "tried", [{"type": "sale", "n": n} for n in range(20)])
     newest = try_out(hifi, "sales", document=sales("sales"), newest=3).json()
     assert len(newest["given"]) == 3
     assert {row["of"] for row in newest["rows"]} == {1, 2, 3}
-    # As it is, where no document is sent.
+    # The pipeline as it is, as the request has no document.
     assert try_out(hifi, "tried-first", events=[{"a": 1}]).json()["rows"][0]["outcome"] == "passed"
 
 
@@ -116,6 +116,6 @@ def test_a_person_tries_it_with_a_gateway_alone(hifi: RunningHifi, tmp_path: Pat
     assert "hifi: sales.json:1: steps.0.where: " in talk
     code, _, talk = typed(sales("sales"), "--event", "{oops")
     assert code == 2
-    assert "--event '{oops' is no JSON" in talk
+    assert "--event '{oops' is not JSON" in talk
     code, _, talk = typed(sales("sales") | {"from": {"stream": "never-made"}})
     assert (code, "never-made" in talk) == (6, True)

@@ -1,4 +1,4 @@
-"""Two processes share pipelines: one joins, one leaves, one freezes and comes back (ADR 0077)."""
+"""Two processes share pipelines: one joins, one leaves, one freezes and returns (ADR 0077)."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ from tests.support.pipelines.pipeline_runs import START_S, document, put, writte
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
-# Kafka's least.
+# Kafka's minimum.
 LEASE_S = 6.0
 # Each of two processes has three: their slots are in the lower and in the upper half.
 NAMES = ["p0", "p1", "p2", "a", "b", "c"]
@@ -53,7 +53,7 @@ class Process:
         self.child = Child(name, argv, log=folder / f"{name}.log", env={**os.environ, **env})
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to all of its processes, as if it hit a machine."""
+        """Send a signal to all processes of this one's session, as if it hit a machine."""
         for pid in session_of(self.child.pid):
             os.kill(pid, number)
 
@@ -106,7 +106,7 @@ class Ground:
         self.count += count
 
     def all_come(self) -> int:
-        """Check that each pipeline passed each event on; return how often one came again."""
+        """Check that each pipeline passed on each event; return the number of repeats."""
         wanted = set(range(self.count))
         again = 0
         for name in NAMES:
@@ -115,13 +115,13 @@ class Ground:
                     {row.value["n"] for row in written(self.kafka, f"{it}-out")}  # type: ignore[misc]
                     == wanted
                 ),
-                what=f"all of {name} come",
+                what=f"all of {name}'s events arrive",
                 timeout_s=START_S,
             )
             rows = written(self.kafka, f"{name}-out")
             assert len({(row.value["n"], row.event_id) for row in rows}) == self.count
             plain = Counter(row.event_id for row in rows if MAYBE_DUPLICATE not in row.headers)
-            assert max(plain.values()) == 1, "an event came twice and did not say that it may"
+            assert max(plain.values()) == 1, "an event arrived twice without a label"
             again += len(rows) - self.count
         return again
 
@@ -137,13 +137,13 @@ def ground(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterat
 @pytest.mark.timeout(1_200)
 def test_who_joins_or_leaves_repeats_nothing_and_who_freezes_loses_nothing(ground: Ground) -> None:
     first = ground.process("first")
-    wait_until(lambda: first.has_work, what="it works", timeout_s=START_S)
+    wait_until(lambda: first.has_work, what="the process works", timeout_s=START_S)
     ground.write()
     assert ground.all_come() == 0
     second = ground.process("second")
-    wait_until(lambda: second.has_work, what="it has a part", timeout_s=START_S)
+    wait_until(lambda: second.has_work, what="the process has a part", timeout_s=START_S)
     ground.write()
-    assert ground.all_come() == 0, "what moves comes to its end first"
+    assert ground.all_come() == 0, "work ends before its slot moves"
     lost = first.said("lease.lost")
     ground.write()
     first.send(signal.SIGSTOP)
@@ -152,9 +152,9 @@ def test_who_joins_or_leaves_repeats_nothing_and_who_freezes_loses_nothing(groun
     ground.all_come()
     assert time.monotonic() - frozen_s < 60.0
     first.send(signal.SIGCONT)
-    wait_until(lambda: first.said("lease.lost") > lost, what="it knows that it lost")
-    wait_until(lambda: first.has_work, what="it has a part again", timeout_s=START_S)
+    wait_until(lambda: first.said("lease.lost") > lost, what="the process knows of its loss")
+    wait_until(lambda: first.has_work, what="the process has a part again", timeout_s=START_S)
     before = ground.all_come()
     first.child.stop(PATIENCE_S)
     ground.write()
-    assert ground.all_come() == before, "who leaves repeats nothing"
+    assert ground.all_come() == before, "a process that leaves repeats nothing"

@@ -1,4 +1,4 @@
-"""Windows and keys are kept with the position: exact through kills, and closed by the broker."""
+"""Windows and keys are stored with the position: exact despite kills, on the broker's time."""
 
 import time
 from collections import Counter
@@ -73,7 +73,7 @@ def test_kills_in_mid_batch_leave_each_row_as_a_recount_has_it(
         post_all(hifi, source, events)
         wait_until(
             lambda: is_under_way(hifi.kafka, pipeline),
-            what="it has begun a job",
+            what="the pipeline has begun a job",
             timeout_s=START_S,
             look_s=0.001,
         )
@@ -85,18 +85,18 @@ def test_kills_in_mid_batch_leave_each_row_as_a_recount_has_it(
     rows = history(hifi.kafka, table)
     check_recount(rows, expected)
     streamed = written(hifi.kafka, f"{source}-rows")
-    assert len(streamed) == len({row.event_id for row in streamed}), "a row came twice"
+    assert len(streamed) == len({row.event_id for row in streamed}), "a row arrived twice"
     assert len(streamed) == sum(map(len, rows.values()))
     balance = hifi.balance(pipeline.lane_id)
     assert (balance.delivered, balance.dead, balance.unaccounted) == (total, 0, 0)
 
 
 def check_recount(rows: dict[str, list[Any]], expected: dict[str, list[int]]) -> None:
-    """Each row is what a recount has, and no version of it went back."""
+    """Check that each row equals a recount, and that its versions only grow."""
     assert rows.keys() == expected.keys()
     for key, versions in rows.items():
         counts = [version["n"] for version in versions]
-        assert counts == sorted(set(counts)), f"{key} went back, or was written twice: {counts}"
+        assert counts == sorted(set(counts)), f"{key} has an older or a repeated version: {counts}"
         last = versions[-1]
         numbers = expected[key]
         assert (last["n"], last["total"], last["most"]) == (
@@ -107,7 +107,7 @@ def check_recount(rows: dict[str, list[Any]], expected: dict[str, list[int]]) ->
 
 
 def test_without_its_position_it_goes_on_where_what_it_keeps_ends(hifi: RunningHifi) -> None:
-    """Kafka forgets a group that was not written for a week: a site was down, or it was refused."""
+    """Kafka forgets a group that is idle for a week: a site is down, or a pipeline refused."""
     table = put_table(hifi.kafka, "forgotten-table", written_by="forgotten")
     pipeline = document(
         "forgotten",
@@ -154,14 +154,14 @@ def test_what_nobody_adds_to_any_more_is_over_by_the_brokers_clock(hifi: Running
     post_all(hifi, "clicks-of-sittings", [{"who": "a"}, {"who": "a"}, {"who": "b"}])
     wait_until(
         lambda: len(written(hifi.kafka, "sittings-over")) == 2,
-        what="both are over",
+        what="both windows are over",
         timeout_s=START_S,
     )
     rows = written(hifi.kafka, "sittings-over")
     assert sorted((row.value["who"], row.value["n"]) for row in rows) == [("a", 2), ("b", 1)]
     remove(hifi.kafka, pipeline)
     kept = kept_topic(pipeline.name)
-    wait_until(lambda: kept not in topics(hifi.kafka), what="what it kept goes with it")
+    wait_until(lambda: kept not in topics(hifi.kafka), what="its kept data is deleted, too")
 
 
 def test_an_event_that_comes_again_is_filtered_and_what_comes_too_late_is_kept(
@@ -200,4 +200,4 @@ def test_an_event_that_comes_again_is_filtered_and_what_comes_too_late_is_kept(
     rows = {
         row.value["window_start"]: row.value["n"] for row in written(hifi.kafka, "orders-hourly")
     }
-    assert sum(rows.values()) == 201, "the wild clock moved nobody's window"
+    assert sum(rows.values()) == 201, "the wild clock moved another key's window"

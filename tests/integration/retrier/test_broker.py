@@ -1,4 +1,4 @@
-"""The due gate's questions to a real broker: nothing is due early, nothing is forgotten."""
+"""The due gate's questions to a real broker: no event is due early, and none is forgotten."""
 
 import asyncio
 import time
@@ -19,12 +19,12 @@ from tests.support.deploy.stack_fixtures import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
-# As a tier's topic is made, under a name of this test's own.
+# The settings of a tier's topic, under a name of this test's own.
 SETTINGS = fixed_specs(["30s"])[0].settings
 
 
 def write(cluster: Cluster, topic: str, partitions: Sequence[int]) -> list[int]:
-    """One record in each of the Kafka partitions given, in turn; the broker's times of them."""
+    """Write a record to each of these Kafka partitions in turn; return the broker's timestamps."""
 
     async def run() -> list[int]:
         async with topic_admin(cluster.bootstrap_servers) as admin:
@@ -114,7 +114,7 @@ def test_an_empty_kafka_partition_has_nothing_due(kafka: Cluster) -> None:
 
 @pytest.fixture
 def move_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, str], None]]:
-    """Set the clock of the process to another time and another zone for a test."""
+    """Return a function that sets the process's clock to another time and zone for a test."""
     true_s, true_ns = time.time, time.time_ns
 
     def move(step_s: int, zone: str) -> None:
@@ -134,11 +134,11 @@ def test_no_step_of_our_own_clock_makes_an_event_early_or_late(
     kafka: Cluster, move_clock: Callable[[int, str], None], step_s: int, zone: str
 ) -> None:
     """An hour forward or back, as with a wrong daylight saving rule, in two zones."""
-    # So long that who has other work asks before it is over, too.
+    # Long enough for a busy test to ask before it is over, too.
     delay_s = 1.5
     topic = f"due.step.{step_s}.{zone.replace('/', '.')}"
     make_clock(kafka, topic)
-    # The broker and its clients live through the step as a machine does: without being asked.
+    # The broker and its clients experience the step like any machine: without warning.
     true_ns = time.time_ns
     move_clock(step_s, zone)
     (stamp_ms,) = write(kafka, topic, [0])
@@ -148,7 +148,7 @@ def test_no_step_of_our_own_clock_makes_an_event_early_or_late(
         nothing = {(topic, 0): 0, (topic, 1): 0}
         while await due(log, topic, delay_s=delay_s, now_ms=await broker.now_ms()) == nothing:
             asked += 1
-            assert time.monotonic() < until_s, "it never became due"
+            assert time.monotonic() < until_s, "the event never became due"
         assert asked > 0
         due_at_ms = true_ns() // 1_000_000
         assert abs((await broker.clock())() - due_at_ms) < 5_000

@@ -1,4 +1,4 @@
-"""The retrier is killed again and again while 20,000 events wait: none is lost, none overtried."""
+"""The retrier is killed repeatedly while 20,000 events wait: none is lost, or tried too often."""
 
 import random
 import time
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.integration
 
 WAITING = 20_000
 ATTEMPTS_MAX = 1 + sum(RetrySchedule().tier_rounds)
-# Each life lasts for this to twice this long after the retrier is up again.
+# Each process is killed this long, or up to twice as long, after it is up.
 LIFE_S = 1.0
 SEED = 20_261_121
 
 
 def moody(dice: random.Random) -> Script:
-    """Slow, so that kills fall between requests; now and then it fails."""
+    """Answer slowly, so that kills fall between requests, and sometimes with a failure."""
 
     def answer(_: int, __: Request) -> Reply:
         return Reply(503 if dice.random() < 0.1 else 200, delay_s=0.02)
@@ -48,8 +48,8 @@ def test_kills_lose_nothing_and_cost_no_attempt(hifi: RunningHifi, kills: int) -
         hifi.add(to)
         for start in range(0, waiting, 1_000):
             assert hifi.post(stream, events[start : start + 1_000]).status_code == 200
-        hifi.wait_for_balance(to.id, lambda b: b.waiting == waiting, what="all wait")
-        # While it is paused, every event goes round its tier, uncharged.
+        hifi.wait_for_balance(to.id, lambda b: b.waiting == waiting, what="all events wait")
+        # While the destination is paused, every event circulates in its tier, uncharged.
         hifi.change(replace(to, is_paused=True))
         destination.script = moody(dice)
         for number in range(kills):
@@ -62,7 +62,7 @@ def test_kills_lose_nothing_and_cost_no_attempt(hifi: RunningHifi, kills: int) -
             assert hifi.stack.children["retrier"] is not victim
         wait_until(
             lambda: hifi.balance(to.id).delivered == waiting,
-            what=lambda: f"all are delivered; the books say {hifi.balance(to.id)}",
+            what=lambda: f"all are delivered; the books: {hifi.balance(to.id)}",
             timeout_s=900,
             look_s=1.0,
         )
@@ -75,7 +75,7 @@ def test_kills_lose_nothing_and_cost_no_attempt(hifi: RunningHifi, kills: int) -
         seen: set[str] = set()
         for request in destination.accepted:
             ids = {event["id"] for event in request.events}
-            # The first of two may be plain; whatever comes again says so.
+            # The first of two copies may be unlabelled; each later one is labelled.
             if ids & seen & twice:
                 assert request.headers.get("hifi-maybe-duplicate") == "1"
             seen |= ids

@@ -1,4 +1,4 @@
-"""Delivery and the retrier lose their folders: they go on by what Kafka knows."""
+"""Delivery and the retrier lose their folders, and continue from what Kafka knows."""
 
 import asyncio
 import shutil
@@ -27,7 +27,7 @@ def events(name: str) -> list[dict[str, str]]:
 
 
 def has_told(hifi: RunningHifi, lane: str, topic: str, count: int) -> bool:
-    """Whether a lane has said that it passed `count` of the test's records, all there are."""
+    """Return whether a lane has reported that it passed all `count` records of the test."""
 
     async def ask() -> Position:
         async with LaneGroups(hifi.kafka) as groups:
@@ -56,16 +56,16 @@ def test_lost_folders_send_nothing_of_before_and_lose_nothing(
         hifi.add(to)
         assert hifi.post("lost", events("settled")).status_code == 200
         hifi.wait_for_balance(to.id, lambda b: b.delivered == 20, what="20 delivered")
-        wait_until(lambda: has_told(hifi, "retrier", TIER, 20), what="the retrier has told it")
+        wait_until(lambda: has_told(hifi, "retrier", TIER, 20), what="the retrier has reported it")
         kill(hifi, "retrier")
-        # These wait when the retrier comes back.
+        # These wait when the retrier returns.
         assert hifi.post("lost", events("waiting")).status_code == 200
         hifi.wait_for_balance(to.id, lambda b: b.waiting == 20, what="20 wait")
-        wait_until(lambda: has_told(hifi, to.id, LOG, 40), what="the lane has told it")
+        wait_until(lambda: has_told(hifi, to.id, LOG, 40), what="the lane has reported it")
         kill(hifi, "delivery")
         assert hifi.post("lost", events("unsent")).status_code == 200
         folder = hifi.stack.settings.folder
-        # Issue 15: nothing of a lane is on a disk.
+        # Issue 15: no lane has any state on disk.
         for name in ("delivery", "retrier"):
             shutil.rmtree(folder / name)
         destination.script = always(200)
@@ -85,5 +85,5 @@ def test_lost_folders_send_nothing_of_before_and_lose_nothing(
     }
     # The marks say that nothing was under way.
     assert labels == {"waiting": None, "unsent": None}
-    wait_until(lambda: has_told(hifi, "retrier", TIER, 40), what="the retrier goes on telling")
+    wait_until(lambda: has_told(hifi, "retrier", TIER, 40), what="the retrier reports again")
     assert hifi.balance(to.id).unaccounted == 0

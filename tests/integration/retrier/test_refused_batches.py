@@ -1,8 +1,8 @@
-"""A destination that refuses some events gets on with the others, however long it takes to answer.
+"""A destination that refuses some events gets all others, however slowly it answers.
 
-It is down at first, so that all of it waits; then it refuses each request that has an event that it
-dislikes. The least number of requests is known: their answers of yes or no must tell which events
-these are (the information bound).
+At first the destination is down, so that all events wait; then it refuses each request that
+contains a bad event. The least number of requests is known: their yes or no answers must tell which
+events are bad (the information bound).
 """
 
 import math
@@ -35,16 +35,16 @@ from tests.support.servers.scripted_destination import (
 pytestmark = pytest.mark.integration
 
 PARALLEL = 32
-# Where it is refused that often: done within that, with an answer after a second and after a
-# thousandth of one.
+# With this share of bad events: the time limits with answers after a second, and after a
+# millisecond.
 FRACTION, SLOW_S, QUICK_S = 0.06, 480.0, 45.0
-# A neighbour gets an event this often, and first has Hifi alone for this long.
+# A neighbour gets an event this often, and first has Hifi to itself for this long.
 NEIGHBOUR_EVERY_S, ALONE_S = 0.05, 40.0
 
 
 @dataclass
 class Crowd:
-    """Events of which some are refused, and what came of them so far."""
+    """Events, some of which are refused, and their outcomes so far."""
 
     count: int
     fraction: float
@@ -85,16 +85,18 @@ class Crowd:
         return Reply(422 if is_bad else 200, delay_s=self.answer_s)
 
     def wait_in(self, hifi: RunningHifi, to: Destination) -> None:
-        """Post all of it, and see it wait in the retry tiers."""
+        """Post all events, and wait until they are in the retry tiers."""
         for first in range(0, self.count, 1_000):
             events = [{"n": n} for n in range(first, min(first + 1_000, self.count))]
             assert hifi.post(to.stream, events).status_code == 200
-        hifi.wait_for_balance(to.id, lambda b: b.waiting == self.count, what="all of it waits")
+        hifi.wait_for_balance(to.id, lambda b: b.waiting == self.count, what="all events wait")
 
 
 def check_books(hifi: RunningHifi, to: Destination, crowd: Crowd) -> None:
     good = crowd.count - len(crowd.bad)
-    hifi.wait_for_balance(to.id, lambda b: b.delivered == good, what="the good ones delivered")
+    hifi.wait_for_balance(
+        to.id, lambda b: b.delivered == good, what="the good events are delivered"
+    )
     balance = hifi.wait_for_balance(to.id, lambda b: b.waiting == 0, what="nothing waits")
     assert (balance.dead, balance.unaccounted) == (len(crowd.bad), 0)
     assert crowd.refused_alone == crowd.bad
@@ -107,7 +109,7 @@ def test_a_refused_batch_goes_on_where_the_last_round_ended(hifi: RunningHifi) -
         hifi.add(to)
         crowd.wait_in(hifi, to)
         crowd.is_down = False
-        wait_until(lambda: crowd.request_count > 0, what="it is asked again")
+        wait_until(lambda: crowd.request_count > 0, what="the destination is asked again")
         begun_s = time.monotonic()
         wait_until(
             lambda: crowd.settled == crowd.count,
@@ -123,7 +125,7 @@ def test_a_refused_batch_goes_on_where_the_last_round_ended(hifi: RunningHifi) -
 def patient_hifi(
     tmp_path_factory: pytest.TempPathFactory, jars_cache: Path
 ) -> Iterator[RunningHifi]:
-    """One whose retry tiers last as long as they do."""
+    """Start a Hifi whose retry tiers have their real lengths."""
     settings = replace(stack_settings(tmp_path_factory.mktemp("patient"), jars_cache), time_scale=1)
     stack = Stack(settings, environ={**os.environ, **QUICK_INTERVALS}, say=lambda _: None)
     stack.start(lambda _: None)
@@ -135,7 +137,7 @@ def patient_hifi(
 
 @contextmanager
 def neighbour(hifi: RunningHifi, destination: ScriptedDestination, stream: str) -> Iterator[None]:
-    """Somebody else's events, one after the other, each with when it was sent."""
+    """Send a neighbour's events, one after the other, each with its time of sending."""
     hifi.add(Destination(stream, "neighbour", destination.url))
     is_over = threading.Event()
 
@@ -153,7 +155,7 @@ def neighbour(hifi: RunningHifi, destination: ScriptedDestination, stream: str) 
 
 
 def late_ms(destination: ScriptedDestination, *, since_s: float, until_s: float) -> float:
-    """How late the latest of a hundred was that were sent then."""
+    """Return how late the latest of a hundred events sent in that time was."""
     late: list[float] = [
         request.received_s - event["sent_s"]
         for request in list(destination.accepted)
@@ -164,7 +166,7 @@ def late_ms(destination: ScriptedDestination, *, since_s: float, until_s: float)
 
 
 def paces(crowd: Crowd, begun_s: float, timeout_s: float) -> Iterator[tuple[float, int]]:
-    """How many are settled after each minute, and when all are."""
+    """Return how many are settled after each minute, and when all are."""
     minute = 1
     while crowd.settled < crowd.count:
         passed_s = time.monotonic() - begun_s
@@ -207,7 +209,9 @@ def test_20000_refused_in_part_are_done_in_time_and_cost_a_neighbour_nothing(
         crowd.wait_in(hifi, to)
         crowd.is_down, up_s = False, time.monotonic()
         # Waiting events wait for their tier's 30 s, and are not sent before.
-        wait_until(lambda: crowd.request_count > 0, what="it is asked again", timeout_s=120)
+        wait_until(
+            lambda: crowd.request_count > 0, what="the destination is asked again", timeout_s=120
+        )
         begun_s = time.monotonic()
         seen = list(paces(crowd, begun_s, 1.5 * within_s))
         beside_ms = late_ms(well, since_s=begun_s, until_s=time.monotonic())

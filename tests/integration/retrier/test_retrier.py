@@ -1,4 +1,4 @@
-"""The retrier in the whole of Hifi: changes, faults and mistakes while events wait."""
+"""The retrier in all of Hifi: changes, faults and mistakes while events wait."""
 
 import asyncio
 import threading
@@ -68,12 +68,12 @@ def test_a_destination_that_takes_its_time_is_waited_for_in_a_lane_of_its_own(
 
 
 def write_by_hand(hifi: RunningHifi, rows: Sequence[RecordOut]) -> None:
-    """Put records into Kafka that no process of ours would write."""
+    """Put records into Kafka that no process of Hifi would write."""
     asyncio.run(write_rows(hifi.kafka, rows, partition_of=lambda number, _: number % 2))
 
 
 def test_malformed_retry_records_rest_and_stop_nobody(hifi: RunningHifi) -> None:
-    """No headers, no value, absurd headers, too large: both Kafka partitions of the tier go on."""
+    """No headers, no value, absurd headers, too large: both of the tier's partitions continue."""
     tier = retry_topic("30s")
     mine = b"malformed-test"
     nothing: Any = None
@@ -95,7 +95,7 @@ def test_malformed_retry_records_rest_and_stop_nobody(hifi: RunningHifi) -> None
     def resting() -> list[Any]:
         return [one for one in hifi.records(DEAD) if one.key == mine]
 
-    wait_until(lambda: len(resting()) >= 2 * len(rows), what="all of them rest", look_s=1.0)
+    wait_until(lambda: len(resting()) >= 2 * len(rows), what="all are dead letters", look_s=1.0)
     assert {dict(one.headers)["reason"] for one in resting()} == {b"malformed_retry_record"}
     assert len(resting()) == 2 * len(rows)
     assert lane_starts(hifi) == starts
@@ -107,7 +107,7 @@ def test_a_redriven_event_waits_and_is_delivered_in_the_books_too(hifi: RunningH
         hifi.add(to)
         assert hifi.post("redriven", [{"id": f"e{n}"} for n in range(30)]).status_code == 200
         hifi.wait_for_balance("redriven/to", lambda b: b.dead == 30, what="30 dead")
-        # It has no answer before it has been seen to wait.
+        # The destination gives no answer before the events have been seen waiting.
         is_seen = threading.Event()
         destination.script = lambda _, __: Reply(200 if is_seen.wait(PATIENCE_S) else 503)
         wanted = DeadLetterFilter(stream="redriven", reason="status_401")

@@ -1,4 +1,4 @@
-"""Two retriers share what waits: one joins, one freezes and comes back, one dies (ADR 0067)."""
+"""Two retriers share waiting events: one joins, one freezes and returns, one dies (ADR 0067)."""
 
 import asyncio
 import json
@@ -39,14 +39,14 @@ from tests.support.servers.scripted_destination import (
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
-# Kafka's least.
+# Kafka's minimum.
 LEASE_S = 6.0
-# Issue 15: others send the events of a dead one within this.
+# Issue 15: the time within which others send the events of a dead one.
 FAILOVER_S = 60.0
 START_S = 240.0
-# Three to five of them in each of the four Kafka partitions, so that each process has some.
+# Three to five in each of the four Kafka partitions, so that each process has some.
 DESTINATIONS = list("abcdefghijklmnop")
-# A 30 s tier lets go of an event after 0.3 s.
+# A 30 s tier releases an event after 0.3 s.
 TIME_SCALE = 0.01
 
 
@@ -69,7 +69,7 @@ class Retrier:
         self.child = Child(name, argv, log=folder / f"{name}.log", env={**os.environ, **env})
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to all of its processes, as if it hit a machine."""
+        """Send a signal to all processes of this one's session, as if it hit a machine."""
         for pid in session_of(self.child.pid):
             os.kill(pid, number)
 
@@ -89,7 +89,7 @@ class Retrier:
 
 
 def slowly(_: int, __: Request) -> Reply:
-    """So that what befalls a process falls between two answers."""
+    """Answer slowly, so that a process's trouble falls between two answers."""
     return Reply(delay_s=0.1)
 
 
@@ -110,7 +110,7 @@ class Ground:
     async def _make(self) -> None:
         async with topic_admin(self.kafka) as admin:
             await admin.create_missing(fixed_specs([t.name for t in RetrySchedule().tiers]))
-        # Few events at once, so that there is always something under way.
+        # Few events at once, so that some are always under way.
         destinations = [
             Destination("demo", name, f"{self.to.url}{name}", batch_count_max=2, parallel_max=1)
             for name in DESTINATIONS
@@ -154,7 +154,7 @@ class Ground:
         wait_until(look, what=what, timeout_s=START_S, look_s=0.5)
 
     def sends(self, one: Retrier) -> None:
-        """Write events until it is in the middle of sending."""
+        """Write events until this retrier is in the middle of sending."""
         before = one.released
         self.write_until(lambda: one.released > before, f"{one.child.name} sends")
 
@@ -162,13 +162,15 @@ class Ground:
         wanted = {f"{name}.{n}" for name in DESTINATIONS for n in range(self.written)}
         wait_until(
             lambda: self.to.accepted_ids.keys() == wanted,
-            what=lambda: f"all come; {len(wanted - self.to.accepted_ids.keys())} do not",
+            what=lambda: (
+                f"all events arrive; {len(wanted - self.to.accepted_ids.keys())} are missing"
+            ),
             timeout_s=PATIENCE_S,
         )
         return Counter(self.to.accepted_ids)
 
     def plain(self) -> Counter[str]:
-        """How often each came without the label of a possible repeat."""
+        """Return how often each event arrived without the label of a possible repeat."""
         return Counter(
             event["id"]
             for request in self.to.accepted
@@ -187,17 +189,19 @@ def ground(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterat
 
 def test_who_joins_repeats_nothing_and_who_freezes_or_dies_loses_nothing(ground: Ground) -> None:
     stays, other = ground.retrier("stays"), ground.retrier("other")
-    wait_until(lambda: stays.is_ready and other.is_ready, what="both are up", timeout_s=START_S)
-    # Let the slots that move between the two settle first.
+    wait_until(
+        lambda: stays.is_ready and other.is_ready, what="both retriers are up", timeout_s=START_S
+    )
+    # First wait until the slots that move between the two have settled.
     ground.sends(stays)
     ground.sends(other)
     joins = ground.retrier("joins")
-    ground.write_until(lambda: joins.is_ready and joins.released > 0, "a third one sends")
+    ground.write_until(lambda: joins.is_ready and joins.released > 0, "a third retrier sends")
     assert max(ground.all_come().values()) == 1
     assert set(ground.plain().values()) == {1}
     joins.child.stop(PATIENCE_S)
     ground.write()
-    assert max(ground.all_come().values()) == 1, "who leaves repeats nothing"
+    assert max(ground.all_come().values()) == 1, "a process that leaves repeats nothing"
     for _ in range(3):
         ground.sends(other)
         lost = other.said("lease.lost")
@@ -206,7 +210,7 @@ def test_who_joins_repeats_nothing_and_who_freezes_or_dies_loses_nothing(ground:
         ground.all_come()
         assert time.monotonic() - frozen_s < FAILOVER_S
         other.send(signal.SIGCONT)
-        wait_until(lambda now=lost: other.said("lease.lost") > now, what="it knows that it lost")  # type: ignore[misc]
+        wait_until(lambda now=lost: other.said("lease.lost") > now, what="its lease is lost")  # type: ignore[misc]
     for _ in range(2):
         ground.sends(other)
         other.send(signal.SIGKILL)
@@ -215,7 +219,7 @@ def test_who_joins_repeats_nothing_and_who_freezes_or_dies_loses_nothing(ground:
         assert time.monotonic() - killed_s < FAILOVER_S
         other = ground.retrier("other")
     came = ground.all_come()
-    assert max(ground.plain().values()) == 1, "an event came twice and did not say that it may"
+    assert max(ground.plain().values()) == 1, "an event arrived twice without a label"
     again = sum(times - 1 for times in came.values())
-    # Five times what one process had under way: a batch or two of each destination.
+    # Five times the work of one process at a time: a batch or two of each destination.
     assert again < 5 * 4 * len(DESTINATIONS)

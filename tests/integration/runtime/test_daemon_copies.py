@@ -1,4 +1,4 @@
-"""A session's later worker daemons are copies of its first: soon there, and as well as that one."""
+"""A session's later worker daemons are copies of its first: quickly there, and just as good."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 
 class TaskView(NamedTuple):
-    """The process that a task finds itself in."""
+    """The process in which a task runs."""
 
     worker: int
     daemon: int
@@ -84,7 +84,7 @@ def test_a_copy_that_ends_is_followed_by_another(jobs: TaskJobs[TaskView]) -> No
     before = seen(jobs, "any")
     for pid in (before.daemon, before.worker):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not is_there(before.daemon), what="it has ended")
+    wait_until(lambda: not is_there(before.daemon), what="the daemon has ended")
     give_up_s = time.monotonic() + 60
     while True:
         try:
@@ -102,7 +102,7 @@ def test_if_nobody_makes_copies_any_more_the_next_one_loads_and_does(
 ) -> None:
     maker = parent_of(seen(jobs, "any").daemon)
     os.kill(maker, signal.SIGKILL)
-    wait_until(lambda: not is_there(maker), what="it has ended")
+    wait_until(lambda: not is_there(maker), what="the daemon has ended")
     next_one, copy = (seen(jobs, name) for name in ("shared-2", "shared-3"))
     assert parent_of(copy.daemon) not in {maker, parent_of(next_one.daemon)}
     assert processor_s(copy.daemon) < processor_s(next_one.daemon) / 4

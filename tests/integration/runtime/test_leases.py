@@ -1,4 +1,4 @@
-"""Holders of slots, by a real Kafka: members come, leave, die and freeze; Kafka restarts."""
+"""Holders of slots, with a real Kafka: members come, leave, die and freeze; Kafka restarts."""
 
 import asyncio
 import signal
@@ -30,7 +30,7 @@ from tests.support.kafka.lease_members import (
 pytestmark = pytest.mark.integration
 
 ALL = frozenset(range(SLOTS))
-# Kafka's own least; and one that is never over while a test runs.
+# Kafka's own minimum; and a session that outlasts any test.
 SHORT_S, LONG_S = 6.0, 60.0
 PATIENCE_S = 90.0
 
@@ -46,14 +46,14 @@ def assert_one_owner_at_a_time(deeds: list[MemberStep]) -> None:
     for deed in sorted(deeds):
         for slot in deed.slots:
             if deed.what == "begin":
-                assert slot not in owner, f"{deed.who} begins {slot}, which {owner[slot]} has"
+                assert slot not in owner, f"{deed.who} begins slot {slot} of {owner[slot]}"
                 owner[slot] = deed.who
             elif deed.what in ("finished", "drop"):
                 assert owner.pop(slot) == deed.who
 
 
 def test_slots_move_in_order_and_what_stays_is_not_interrupted(kafka: Cluster) -> None:
-    """Nobody waits for a session: that would take longer than the test may."""
+    """Nobody waits for a session to end: that would take longer than the test may."""
     deeds: list[MemberStep] = []
     works = [NotedWork(name, deeds) for name in "abc"]
     servers, group = kafka.bootstrap_servers, "hifi.leases.moves"
@@ -131,7 +131,7 @@ def test_one_slot_that_hangs_holds_up_no_other_even_of_who_leaves(kafka: Cluster
 def test_the_killed_and_the_frozen_are_taken_over_and_the_frozen_gives_up(
     kafka: Cluster, tmp_path: Path
 ) -> None:
-    """Issue 15: one dies, its lanes run elsewhere within 60 s; a frozen one gives up its lanes."""
+    """Issue 15: a dead member's lanes run elsewhere within 60 s; a frozen one gives its up."""
     deeds: list[MemberStep] = []
     work = NotedWork("a", deeds)
     servers, group = kafka.bootstrap_servers, "hifi.leases.deaths"
@@ -143,7 +143,7 @@ def test_the_killed_and_the_frozen_are_taken_over_and_the_frozen_gives_up(
         return child_deeds[-1].what if child_deeds else ""
 
     async def scenario() -> None:
-        # This process may be busy for as long as a short session lasts, and is neither of the two.
+        # This process, neither of the two, may be busy for as long as a short session lasts.
         async with member(servers, group, work, session_s=LONG_S):
             await until(lambda: len(work.held) in {5, 6} and last(deeds_of(frozen_one)) == "begin")
             await until(lambda: last(deeds_of(killed_one)) == "begin")
@@ -167,7 +167,7 @@ def test_the_killed_and_the_frozen_are_taken_over_and_the_frozen_gives_up(
 
 
 def test_positions_are_taken_from_whoever_has_them_and_from_no_other(kafka: Cluster) -> None:
-    """Issue 15: the commits of a frozen one are refused."""
+    """Issue 15: the commits of a frozen member are refused."""
     servers, group = kafka.bootstrap_servers, "hifi.leases.positions"
     spec = fixed_specs(["30s"])[0]
     where, beside = KafkaPartition(spec.name, 0), KafkaPartition(spec.name, 1)
@@ -182,7 +182,7 @@ def test_positions_are_taken_from_whoever_has_them_and_from_no_other(kafka: Clus
             assert await positions.read() == {}
             await positions.write({where: Reach(3, 7, 12), beside: Reach(1, 1)}, lambda: a.standing)
             former, stranger = a.standing, a.standing._replace(member_id="stranger")
-            # While members come and go, it is still theirs.
+            # The member keeps the position while others come and go.
             writing = asyncio.create_task(keep_writing(positions, beside, a))
             async with member(servers, group, works[1], session_s=LONG_S):
                 await until(lambda: len(works[1].held) == SLOTS // 2)

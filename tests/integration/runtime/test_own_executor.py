@@ -23,11 +23,11 @@ from tests.support.deploy.stack_fixtures import wait_until
 
 pytestmark = pytest.mark.integration
 
-# An array that Java has no room for, whatever its heap; and one that this heap has no room for.
+# An array too long for any Java heap; and one too large for this heap.
 TOO_LONG, TOO_MUCH = "repeat(repeat(id, 40000), 40000)", "split(repeat(id, 90000000), '')"
-# Millions of small things: it would look for memory for half a minute.
+# Millions of small objects: Java would look for memory for half a minute.
 TOO_MANY = "transform(sequence(1, 6000000), n -> named_struct('a', n, 'b', array(n, n)))"
-# Goes on for hours, and looks at no interruption.
+# This runs for hours, and ignores interruptions.
 ENDLESS = "concat(repeat('a', 5000), id) RLIKE 'a*a*a*a*a*a*b'"
 
 
@@ -47,12 +47,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory, no_spark: None) -> Iterator[
     with running_spark(settings) as session:
         yield session
         last = executor_of(session)
-    # None is left when the session has ended.
+    # No executor is left when the session has ended.
     wait_until(lambda: not Path(f"/proc/{last}").exists(), what="the executor has ended")
 
 
 def executor_of(spark: SparkSession) -> int:
-    """The process id of the executor whose workers run Python tasks."""
+    """Return the process id of the executor whose workers run Python tasks."""
 
     def seen(_: Any) -> Iterator[pa.RecordBatch]:
         # The worker is a copy of a daemon that the executor has started.
@@ -132,10 +132,10 @@ def test_tasks_that_outlive_their_job_are_found_and_go_with_their_executor(
         rows.collect()
     (left,) = left_tasks(spark)
     assert left == LeftTasks(left.stage, "evil", 2)
-    # Others have the places that are left.
+    # Other tasks get the remaining places.
     assert executor_of(spark) == pid
     assert left_tasks(spark) == [left]
     replace_executors(spark)
-    # Nothing is given to the one that ends, so nothing fails with it.
+    # The ending executor gets no more tasks, so none fails with it.
     assert executor_of(spark) != pid
-    wait_until(lambda: left_tasks(spark) == [], what="they have gone with their executor")
+    wait_until(lambda: left_tasks(spark) == [], what="the tasks have ended with their executor")

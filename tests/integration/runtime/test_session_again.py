@@ -1,4 +1,4 @@
-"""A process that loses its lease and has it again has one Spark session after the other."""
+"""A process that loses its lease and regains it has one Spark session after the other."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The follower of tables, by a real Kafka: copies are made, resumed, mended and taken away."""
+"""The follower of tables, with a real Kafka: copies are made, resumed, repaired and removed."""
 
 import asyncio
 import os
@@ -87,8 +87,8 @@ def test_copies_are_made_kept_fresh_resumed_and_taken_away(kafka: Cluster, tmp_p
         write(kafka, table, a='{"n":2}')
         until(lambda: value(copy, "a") == b'{"n":2}', "the change is there")
         heard_ms = copy.heard.at_ms
-        until(lambda: copy.heard.at_ms > heard_ms, "nothing new is news, too")
-        # A second one does not follow.
+        until(lambda: copy.heard.at_ms > heard_ms, "the time advances without changes")
+        # A second follower does not follow.
         second = subprocess.run(
             command(tmp_path, kafka.bootstrap_servers, os.getpid()), timeout=30, check=True
         )
@@ -96,35 +96,35 @@ def test_copies_are_made_kept_fresh_resumed_and_taken_away(kafka: Cluster, tmp_p
     write(kafka, table, c='{"n":3}')
     number = copy.number
     with followed(tmp_path, kafka):
-        until(lambda: value(copy, "c") == b'{"n":3}', "it goes on after a kill -9")
+        until(lambda: value(copy, "c") == b'{"n":3}', "the follower continues after a kill -9")
         assert opened(copies, table).number == number
-        # A reader that could not read it has it rebuilt.
+        # A reader that finds the copy unreadable has it rebuilt.
         (copy_folder(tmp_path, table) / DAMAGED).touch()
-        until(lambda: copies.of(table) not in (None, copy), "it is made anew")
+        until(lambda: copies.of(table) not in (None, copy), "the copy is rebuilt")
         assert value(opened(copies, table), "b") == b'{"n":1}'
         gone = [(table.config_key, None)]
         asyncio.run(write_records(kafka.bootstrap_servers, gone))
-        until(lambda: not copy_folder(tmp_path, table).exists(), "a table that is gone has no copy")
+        until(lambda: not copy_folder(tmp_path, table).exists(), "a removed table has no copy")
     copies.close()
 
 
 def test_a_copy_of_a_topic_that_was_made_anew_has_nothing_of_the_old(
     kafka: Cluster, tmp_path: Path
 ) -> None:
-    """Also where the new one is longer: what it begins with would never be read."""
+    """This holds even where the new topic is longer: its beginning would never be read."""
     table = Table("followed-anew")
     copies = TableCopies(tmp_path)
     made(kafka, table)
     write(kafka, table, old='{"n":1}', both='{"n":1}')
     with followed(tmp_path, kafka):
         copy = opened(copies, table)
-        until(lambda: value(copy, "both") == b'{"n":1}', "the copy has all")
+        until(lambda: value(copy, "both") == b'{"n":1}', "the copy is complete")
     asyncio.run(make_anew(kafka.bootstrap_servers, table.spec))
     write(kafka, table, new='{"n":2}', both='{"n":2}', more='{"n":2}')
     with followed(tmp_path, kafka):
-        until(lambda: copies.of(table) not in (None, copy), "it is made anew")
+        until(lambda: copies.of(table) not in (None, copy), "the copy is rebuilt")
         copy = opened(copies, table)
-        until(lambda: value(copy, "more") == b'{"n":2}', "the copy has all")
+        until(lambda: value(copy, "more") == b'{"n":2}', "the copy is complete")
         assert [value(copy, key) for key in ("old", "new", "both")] == [None, *[b'{"n":2}'] * 2]
     copies.close()
 
@@ -149,7 +149,7 @@ def test_only_what_is_committed_is_in_a_copy(kafka: Cluster, tmp_path: Path) -> 
     asyncio.run(broken_off())
     with followed(tmp_path, kafka):
         copy = opened(copies, table)
-        until(lambda: value(copy, "b") is not None, "what was committed is there")
+        until(lambda: value(copy, "b") is not None, "the committed rows are there")
         assert value(copy, "a") is None
     copies.close()
 
@@ -164,7 +164,7 @@ def test_a_table_without_room_stands_still_and_says_so_until_it_is_given_some(
     with followed(tmp_path, kafka):
         copy = opened(copies, small)
         write(kafka, small, **{f"k{nth}": large for nth in range(12)}, last="{}")
-        until(lambda: copies.is_full(small), "it is said to be full")
+        until(lambda: copies.is_full(small), "the copy is reported as full")
         at_ms = copy.heard.at_ms
         larger = Table("followed-large-rows", bytes_max=8 * MIB)
         asyncio.run(write_config(kafka.bootstrap_servers, [larger]))
@@ -174,7 +174,7 @@ def test_a_table_without_room_stands_still_and_says_so_until_it_is_given_some(
             return found is not None and value(found, "last") == b"{}"
 
         until(has_last, "there is room now")
-        until(lambda: not copies.is_full(larger), "it is not full any more")
+        until(lambda: not copies.is_full(larger), "the copy is no longer full")
         assert opened(copies, larger).heard.at_ms > at_ms
     copies.close()
 
@@ -192,7 +192,7 @@ def test_a_table_that_was_filled_before_its_copy_was_there_can_be_emptied(
         assert copy.copy.used_bytes() > MIB
         assert not copies.is_full(table)
         write(kafka, table, **dict.fromkeys(names, ""), last="{}")
-        until(lambda: value(copy, "last") == b"{}", "it goes on")
+        until(lambda: value(copy, "last") == b"{}", "the follower continues")
         assert [row.key for row in copy.copy.page().rows] == ["last"]
         assert copy.copy.used_bytes() < MIB
     copies.close()
@@ -246,14 +246,14 @@ def test_a_million_rows_are_ready_within_five_seconds_of_a_restart(
         while not is_there():
             assert time.monotonic() < until_s
             time.sleep(0.1)
-    sys.stdout.write(f"made from the log in {time.monotonic() - began_s:.1f} s\n")
+    sys.stdout.write(f"built from the log in {time.monotonic() - began_s:.1f} s\n")
     copies.close()
     write(kafka, table, last="{}")
     began_s = time.monotonic()
     with followed(tmp_path, kafka):
         fresh = TableCopies(tmp_path)
         copy = opened(fresh, table)
-        until(lambda: value(copy, "last") is not None, "it has gone on")
+        until(lambda: value(copy, "last") is not None, "the follower has continued")
         took_s = time.monotonic() - began_s
         fresh.close()
     sys.stdout.write(f"ready {took_s:.2f} s after a restart\n")
@@ -262,7 +262,7 @@ def test_a_million_rows_are_ready_within_five_seconds_of_a_restart(
 
 @pytest.mark.long
 def test_who_looks_up_where_nobody_follows_has_it_followed(kafka: Cluster, tmp_path: Path) -> None:
-    """As a task does on a machine of a Spark cluster that has no Hifi but this."""
+    """A task does the same on a machine of a Spark cluster without any other part of Hifi."""
     table = Table("followed-elsewhere")
     made(kafka, table)
     write(kafka, table, a='{"n":1}', b='{"n":2}')
@@ -274,6 +274,6 @@ def test_who_looks_up_where_nobody_follows_has_it_followed(kafka: Cluster, tmp_p
         found = look_up(keys, nowhere).to_pylist()
     finally:
         os.kill(_owner(tmp_path / "tables"), signal.SIGTERM)
-        until(lambda: not is_followed(tmp_path / "tables"), "it has ended")
+        until(lambda: not is_followed(tmp_path / "tables"), "the follower has ended")
     assert [each["row"] for each in found] == ['{"n":2}', None, None, '{"n":2}', None, None]
     assert {each["at"] for each in found} == {2}

@@ -1,4 +1,4 @@
-"""Many small jobs of a Python function on a Spark of ours."""
+"""Many small jobs of a Python function on a Spark of Hifi."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ _MANY = 1_000_000
 
 
 def told(tasks: Iterable[bytes | int]) -> Iterator[tuple[int, str, int]]:
-    """Say which process of which environment had how many bytes to do."""
+    """Report which process of which environment had how many bytes to work on."""
     for task in tasks:
         if isinstance(task, int) and task > _MANY:
             bytearray(task)
@@ -76,7 +76,7 @@ def test_what_was_made_for_executors_that_are_gone_is_forgotten(
     first = jobs._templates.keys() - {("[]", "1", 1)}
     jobs.keep_for(["2", "3"])
     assert jobs._templates.keys() == first
-    # Those of no executor stay, and those of the one that stays are used again.
+    # Templates of no executor stay, and those of the remaining one are used again.
     assert jobs._template({}, "2", 1) is jobs._templates["[]", "2", 1]
     assert [size for _, _, size in jobs.run([b"xy"], pool="p")] == [2]
 

@@ -1,4 +1,4 @@
-"""A topic that was deleted and made again under its name has another id."""
+"""A topic that is deleted and recreated under its name has another id."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ def test_each_topic_has_its_id_and_another_one_when_it_is_made_anew(kafka: Clust
         async with topic_admin(servers) as admin:
             await admin.create_missing([TopicSpec(each, 3, {}) for each in (one, two)])
         before = await ids()
-        assert before.keys() == {one, two}, "asking makes none"
+        assert before.keys() == {one, two}, "asking creates no topic"
         assert all(re.fullmatch(r"[\w-]{22}", each) for each in before.values())
         assert await ids() == before
         await make_anew(servers, TopicSpec(one, 3, {}))

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
-# As Debian, other Linuxes and macOS call it.
+# The names on Debian, other Linuxes and macOS.
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # A busy machine with two cores starts a browser in 10 s.
 _PATIENCE_S = 60.0
@@ -26,7 +26,7 @@ class BrowserError(Exception):
 
 
 class Browser:
-    """One headless Chromium with a profile of its own; `page()` opens a tab without any past."""
+    """One headless Chromium with a profile of its own; `page()` opens a tab without history."""
 
     def __init__(self, program: str) -> None:
         self._profile = tempfile.TemporaryDirectory(
@@ -38,7 +38,8 @@ class Browser:
             "--headless=new",
             "--remote-debugging-pipe",
             f"--user-data-dir={self._profile.name}",
-            # It needs rights that root and containers lack; what it opens is our own console.
+            # The sandbox needs rights that root and containers lack; only our own console is
+            # opened.
             "--no-sandbox",
             "--no-first-run",
             "--disable-background-networking",
@@ -100,7 +101,7 @@ class Browser:
             self.send("Target.disposeBrowserContext", browserContextId=context)
 
     def send(self, method: str, *, session: str | None = None, **params: Any) -> dict[str, Any]:
-        """One command and its answer; what happens meanwhile is kept in `events`."""
+        """Send one command and return its answer; keep what happens meanwhile in `events`."""
         self._number += 1
         number = self._number
         message: dict[str, Any] = {"id": number, "method": method, "params": params}
@@ -134,7 +135,7 @@ class Browser:
 
 
 class Tab:
-    """One page, as a person with a keyboard and a mouse has it."""
+    """One page, with a person's keyboard and mouse."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser = browser
@@ -159,7 +160,7 @@ class Tab:
         return self._browser.send(method, session=self._session, **params)
 
     def frame(self, part: str) -> "Tab":
-        """The frame of another site whose address has that part; it has a process of its own."""
+        """Return the frame of another site, a process of its own, with that part in its address."""
         until_s = time.monotonic() + _PATIENCE_S
         while time.monotonic() < until_s:
             for target in self._browser.send("Target.getTargets")["targetInfos"]:
@@ -175,14 +176,14 @@ class Tab:
         raise BrowserError(f"after {_PATIENCE_S:.0f} s still no frame with {part}")
 
     def open(self, url: str) -> None:
-        # A mark of the old document, so that its end can be told from the new one's.
+        # Mark the old document, to tell its end from the new one's.
         found = self.send("Page.navigate", url=url)
         if found.get("errorText"):
             raise BrowserError(f"{url}: {found['errorText']}")
         self.wait_for("document.readyState === 'complete'", what=f"{url} is loaded")
 
     def run(self, script: str) -> Any:
-        """The value of an expression; a promise is waited for."""
+        """Return the value of an expression; wait for a promise."""
         answer = self.send(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -195,7 +196,7 @@ class Tab:
         return found
 
     def wait_for(self, script: str, *, what: str) -> None:
-        """Wait until an expression is true; while a page changes there may be nobody to ask."""
+        """Wait until an expression is true; while a page changes, asking may fail."""
         until_s = time.monotonic() + _PATIENCE_S
         while True:
             try:
@@ -205,7 +206,7 @@ class Tab:
                 if time.monotonic() > until_s:
                     raise
             if time.monotonic() > until_s:
-                raise BrowserError(f"after {_PATIENCE_S:.0f} s still not so: {what}")
+                raise BrowserError(f"after {_PATIENCE_S:.0f} s this is still not true: {what}")
             time.sleep(0.05)
 
     def click_and_load(self, selector: str) -> None:
@@ -220,7 +221,7 @@ class Tab:
         )
 
     def key(self, name: str, *, text: str = "") -> None:
-        """Press one key, as Tab or Enter."""
+        """Press one key, for example Tab or Enter."""
         codes = {"Tab": 9, "Enter": 13, " ": 32}
         common = {"key": name, "windowsVirtualKeyCode": codes.get(name, 0)}
         down: dict[str, Any] = {"type": "keyDown" if text else "rawKeyDown", **common}
@@ -230,7 +231,7 @@ class Tab:
         self.send("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def come_to(self, wanted: str, *, steps_max: int = 60) -> None:
-        """Press Tab until a field of that name has the focus, or what says that."""
+        """Press Tab until the field of that name, or the element with that text, has the focus."""
         for _ in range(steps_max):
             self.key("Tab")
             here = "document.activeElement.name || document.activeElement.innerText"
@@ -242,7 +243,7 @@ class Tab:
         self.send("Input.insertText", text=text)
 
     def picture(self, *, height_max: int | None = None) -> bytes:
-        """The whole page as PNG, or its upper part."""
+        """Return the whole page as PNG, or its upper part."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]
         answer = self.send(
             "Page.captureScreenshot",
@@ -259,7 +260,7 @@ class Tab:
         return b64decode(answer["data"])
 
     def complaints(self) -> list[str]:
-        """The complaints about our pages in the browser's console: errors, refusals by policy."""
+        """Return complaints about our pages in the browser's console: errors, policy refusals."""
         self.run("1")
         found = []
         for event in self._browser.events:
@@ -279,7 +280,7 @@ class Tab:
 
 
 def _high(end: int) -> int:
-    """The same pipe under a number that the browser does not expect."""
+    """Return the same pipe under a number that the browser does not expect."""
     moved = fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10)
     os.close(end)
     return moved

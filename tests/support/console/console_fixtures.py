@@ -71,14 +71,14 @@ _OFFSETS = itertools.count()
 
 @dataclass
 class GivenEvents:
-    """Knows the events that a test gives it, and the requests that it got."""
+    """A fake event search: it knows a test's events, and notes its requests."""
 
     found: dict[tuple[str, str], FoundEvent] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
     requests: dict[str, AckedRequest] = field(default_factory=dict)
     destination_ids: Collection[str] = ()
     has_index: bool = True
-    # The index's answer; without one it has the events that are given.
+    # The index's answer; without one it has the given events.
     places: PlacesOf | None = None
 
     async def find(
@@ -121,7 +121,7 @@ class GivenEvents:
 
 @dataclass
 class RunningConsole:
-    """A console on a port beside a gateway, with everything it shows in the test's hands."""
+    """A console on a port beside a gateway; the test controls everything that it shows."""
 
     config: FixedConfig
     events: GivenEvents
@@ -132,7 +132,7 @@ class RunningConsole:
     overview: Overview = field(default_factory=lambda: Overview(0, (), AuditHealth()))
     series: Series = field(default_factory=no_past)
     told: dict[str, Any] = field(default_factory=dict)
-    # It serves there, as what observes does beside it.
+    # The loop on which it serves, with its other work.
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
     @property
@@ -149,7 +149,7 @@ class RunningConsole:
         return self.series.past(streams, takers, level, now_ms=now_ms)
 
     def show(self, overview: Overview) -> None:
-        """Put a new overview in, as the sampler does."""
+        """Put in a new overview, as the sampler does."""
         self.overview = overview
 
 
@@ -160,7 +160,7 @@ def running_console(
     gateway: str | None = None,
     gateway_auth: Literal["off", "keys"] | None = None,
 ) -> Iterator[RunningConsole]:
-    """Both of them ask for keys, or neither; or a console whose gateway is elsewhere."""
+    """Run both with keys or both without, or a console whose gateway is elsewhere."""
     settings = ConsoleSettings(port=0, auth=auth, gateway=gateway or "")
     with served_console(settings, Settings(auth=gateway_auth or auth)) as running:
         yield running
@@ -168,7 +168,7 @@ def running_console(
 
 @contextmanager
 def served_console(settings: ConsoleSettings, behind: Settings) -> Iterator[RunningConsole]:
-    """A console with these settings, in front of a gateway of `behind` if it names no other."""
+    """Serve a console with these settings, by default in front of a gateway of `behind`."""
     config, dead = FixedConfig(), FakeDeadLetters()
     with running_gateway(FakePublisher([]), config, behind, dead_letters=dead) as running:
         told = settings.model_copy(update={"gateway": settings.gateway or running.url})
@@ -222,7 +222,7 @@ def open_console() -> Iterator[RunningConsole]:
 
 @pytest.fixture
 def console(open_console: RunningConsole) -> RunningConsole:
-    """A console that asks nobody, as `hifi up` serves it; what a test before has shown is gone."""
+    """Return an open console, as `hifi up` serves it, without traces of the test before."""
     open_console.config.configuration = Configuration()
     events, dead = open_console.events, open_console.dead
     for made in (events.found, events.asked, dead.letters, dead.marked, dead.redrives):
@@ -242,14 +242,14 @@ def console(open_console: RunningConsole) -> RunningConsole:
 
 @pytest.fixture
 def client(console: RunningConsole) -> Iterator[httpx.Client]:
-    """An HTTP client of that console."""
+    """Return an HTTP client of that console."""
     with httpx.Client(base_url=console.url, verify=False) as client:
         yield client
 
 
 @pytest.fixture
 def locked_console() -> Iterator[RunningConsole]:
-    """A console that asks for keys."""
+    """Run a console that requires keys."""
     with running_console("keys") as running:
         configure(running)
         running.show(overview())
@@ -258,20 +258,20 @@ def locked_console() -> Iterator[RunningConsole]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests; each opens tabs of its own."""
+    """Run one Chromium for all tests; each opens tabs of its own."""
     with Browser(program(*CHROMIUM)) as running:
         yield running
 
 
 def csrf_of(page: str) -> str:
-    """The token that the forms of a page carry."""
+    """Return the token in the forms of a page."""
     found = re.search(r'name="csrf" value="([0-9a-f]{64})"', page)
     assert found, page[:2000]
     return found[1]
 
 
 def configure(running: RunningConsole, *keys: ApiKey) -> None:
-    """Two streams of two tenants, three destinations."""
+    """Set up two streams of two tenants, and three destinations."""
     destinations = [
         Destination("orders", "billing", "https://billing.example/hooks"),
         Destination("orders", "lake", "https://lake.example/in"),
@@ -286,7 +286,7 @@ def configure(running: RunningConsole, *keys: ApiKey) -> None:
 
 
 def overview(*, at_ms: int | None = None, unaccounted: int = 0) -> Overview:
-    """All well but for one slow destination; or one that has lost events."""
+    """Return an overview with one slow destination and others well; or one with lost events."""
     at_ms = now_ms() if at_ms is None else at_ms
     billing = destination_view("orders", "billing", at_ms=at_ms, lost=unaccounted)
     lake = replace(
@@ -307,10 +307,10 @@ def overview(*, at_ms: int | None = None, unaccounted: int = 0) -> Overview:
 
 
 def every_verdict() -> Overview:
-    """A stream with a destination in each state that there is."""
+    """Return a stream with a destination of each verdict."""
     one = overview().streams[0].destinations[0]
     views = tuple(
-        replace(one, name=verdict.name.lower(), verdict=verdict, reason="why it is so")
+        replace(one, name=verdict.name.lower(), verdict=verdict, reason="the reason")
         for verdict in StreamVerdict
     )
     stream = StreamView("orders", StreamVerdict.LOSING, "", 1.0, quantiles(90), views, 10_004)
@@ -348,7 +348,7 @@ def destination_view(
 
 
 def minutes(stream: str, identity: str, *, at_ms: int, lost: int = 0) -> tuple[MinuteBooks, ...]:
-    """The newest two are open, one cannot be told, one has lost events if any are."""
+    """Return minutes: the newest two open, one unknown, and one with any lost events."""
     newest_ms = at_ms - at_ms % 60_000
     found = []
     for back in range(50):
@@ -373,13 +373,13 @@ def quantiles(mean_ms: float) -> Quantiles:
 
 
 def letter(event_id: str, *, stream: str = "orders", reason: str = "status_400") -> Letter:
-    """A dead letter; each of an offset of its own."""
+    """Return a dead letter; each has an offset of its own."""
     made = a_dead_letter(next(_OFFSETS), reason=reason)
     return replace(made, event_id=event_id, stream=stream, destination_id=f"{stream}/billing")
 
 
 def found_event(event_id: str, *, value: bytes = b'{"says":"hello"}') -> FoundEvent:
-    """Accepted, stored, refused once, delivered at the second attempt."""
+    """Return an event that was accepted, stored, refused once, and then delivered."""
     origin = Origin("the log", 1, 4711)
     at_ms = 1_790_000_000_000
     envelope = Envelope(origin, value, b"user-7", "orders", event_id, at_ms - 250, at_ms)

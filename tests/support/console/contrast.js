@@ -1,4 +1,4 @@
-// Every text of the page whose colour is too near to its ground: "text: ratio".
+// Lists each text of the page whose colour is too close to its background: "text: ratio".
 (() => {
   const rgb = (text) => {
     const parts = text.match(/[\d.]+/g).map(Number);

@@ -1,7 +1,7 @@
-"""Gives tests texts that run as script, or break out of markup, wherever a page forgets to escape.
+"""Texts that run as script, or break out of markup, wherever a page forgets to escape.
 
-Each sets `window.pwned` if it ever gets to run. Collected from OWASP's filter evasion sheet, from
-PortSwigger's, and from what breaks out of the very places where our pages put texts.
+Each sets `window.pwned` if it ever runs. Collected from OWASP's filter evasion sheet, from
+PortSwigger's, and from texts that break out of the places where our pages put them.
 """
 
 _PLAIN = (

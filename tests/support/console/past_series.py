@@ -1,4 +1,4 @@
-"""Makes a past for pictures: streams that accept, a destination that takes, one that is down."""
+"""Makes a past for charts: streams that accept, a destination that works, one that is down."""
 
 import random
 import tempfile
@@ -16,7 +16,7 @@ NOT_LATE = samples.log_buckets([200] * 99 + [900])
 
 
 def no_past() -> Series:
-    """A series of which nothing is known yet."""
+    """Return a series without any data."""
     return open_series(Path(tempfile.mkdtemp(prefix="hifi-series-")))
 
 
@@ -27,7 +27,7 @@ def open_series(folder: Path) -> Series:
 
 
 def an_ended(number: int = 0) -> EndedStep:
-    """In each step more events wait for longer for the destination that is down."""
+    """Return a step; with each, more events wait longer for the destination that is down."""
     down = DOWN._replace(oldest_s=10.0 * number, backlog=100.0 * number)
     taken = {
         "orders/billing": (WELL, NOT_LATE),
@@ -38,14 +38,14 @@ def an_ended(number: int = 0) -> EndedStep:
 
 
 def fill(series: Series, *, now_ms: int, steps: int = 90) -> None:
-    """The last `steps` of the first range up to now."""
+    """Fill the last `steps` steps of the first range, up to now."""
     newest = now_ms // STEP_MS - SETTLES
     for number, step in enumerate(range(newest - steps + 1, newest + 1)):
         assert series.end_step(step, an_ended(number))
 
 
 def fill_many(series: Series, names: Sequence[str], *, now_ms: int) -> None:
-    """The last 15 minutes of many, no two of which are alike; each fails now and then."""
+    """Fill the last 15 minutes of many destinations, no two alike; each fails sometimes."""
     chance = random.Random(7)
     newest = now_ms // STEP_MS - SETTLES
     for step in range(newest - 89, newest + 1):

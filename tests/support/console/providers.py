@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def console_settings(issuer: str, port: int, folder: Path, **more: Any) -> ConsoleSettings:
-    """A console on that port, for whom the issuer has accounts with a company and groups."""
+    """Return settings of a console whose issuer's accounts have a company and groups."""
     (folder / "secret").write_text(f"{SECRET}\n")
     given: dict[str, Any] = {
         "port": port,
@@ -52,7 +52,7 @@ def console_settings(issuer: str, port: int, folder: Path, **more: Any) -> Conso
 
 @contextmanager
 def real_provider(redirect_uri: str) -> Iterator[str]:
-    """`oidc-provider` on this machine; its issuer."""
+    """Run `oidc-provider` on this machine; yield its issuer."""
     folder = npm_package(_PACKAGE, "oidc-provider").parents[1]
     argv = [program("node"), str(folder / "provider.js"), redirect_uri]
     with subprocess.Popen(
@@ -67,11 +67,11 @@ def real_provider(redirect_uri: str) -> Iterator[str]:
 
 @dataclass
 class LyingProvider:
-    """Says of itself, of its keys and of who signs in whatever a test has put here."""
+    """A provider that claims what a test wants of itself, of its keys and of the person."""
 
     about: dict[str, Any] = field(default_factory=dict)
     claims: dict[str, Any] = field(default_factory=dict)
-    # Sent in place of a token with these claims.
+    # Sent instead of a token with these claims.
     answer: tuple[int, bytes] | None = None
     token: str = ""
     signer: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)

@@ -1,6 +1,6 @@
 """Takes a picture of every page of the console, from a live run with real traffic: `make shots`.
 
-Starts all of Hifi on free ports in a temporary folder, with destinations in every state, sends
+Starts all of Hifi on free ports in a temporary folder, with destinations in every state. Sends
 events that succeed, that fail once and that fail for good, loses some, and stops it all again. The
 pictures go to build/shots, and those that the documentation shows to docs/pictures.
 """
@@ -43,9 +43,9 @@ from tests.support.servers.scripted_destination import Reply, scripted_destinati
 
 FOLDER = Path(__file__).parents[3] / "build" / "shots"
 STREAMS = ("orders", "players")
-# Long enough that lag over time has a shape and a minute has settled.
+# Long enough for a curve of the lag, and for a minute to be complete.
 TRAFFIC_S = 100.0
-# How many minutes the heat-map shows, and which of them has lost events.
+# How many minutes the heat map shows, and which of them has lost events.
 MINUTES_BACK = 20
 LOST_MINUTE = 7
 # The documentation shows the upper part of these pages.
@@ -93,7 +93,7 @@ def main() -> None:
         ensure_jars(jars, cache=cache)
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Browser(program) as browser:
-        # In real time: seconds of retries would look like nothing that anybody sees.
+        # With longer waits: retries within seconds would look unrealistic.
         settings = replace(stack_settings(Path(folder), cache), time_scale=0.2)
         stack = Stack(settings, environ={**os.environ, **QUICK_INTERVALS}, say=_say)
         stack.start(lambda _: None)
@@ -112,7 +112,7 @@ def main() -> None:
 
 @contextmanager
 def troubled(hifi: RunningHifi) -> Iterator[None]:
-    """Destinations in every state that a page shows: well, away, refusing, throttling, paused."""
+    """Add destinations in every state of a page: well, away, refusing, throttling, paused."""
     sample = f"http://127.0.0.1:{hifi.stack.settings.sample_port}/"
     refuses = scripted_destination(lambda _, __: Reply(status=401))
     throttles = scripted_destination(lambda _, __: Reply(status=429, headers={"Retry-After": "20"}))
@@ -132,7 +132,7 @@ def troubled(hifi: RunningHifi) -> Iterator[None]:
 
 
 def drawn_pipelines() -> list[Pipeline]:
-    """One that is well, and one that is refused."""
+    """Create one pipeline that runs, and one that is refused."""
     large = document(
         "large-orders",
         "orders",
@@ -156,10 +156,10 @@ def drawn_pipelines() -> list[Pipeline]:
 
 
 def send_traffic(hifi: RunningHifi) -> None:
-    """Send events; all is well but for some bad destinations, and events that Kafka lost."""
+    """Send events; all goes well except for some bad destinations, and events that Kafka lost."""
     httpx.put(f"{hifi.gateway}/v1/keys/ops", json={"scopes": ["read", "admin"]}, timeout=30)
     httpx.put(f"{hifi.gateway}/v1/keys/shop", json={"scopes": ["write"]}, timeout=30)
-    # Devices were off the net for a while: the heat-map has more than the last minutes.
+    # Devices were offline for a while, so the heat map has more than the last minutes.
     began_ms = now_ms()
     for stream in (*STREAMS, "trades"):
         for minute in range(1, MINUTES_BACK):
@@ -184,17 +184,19 @@ def send_traffic(hifi: RunningHifi) -> None:
             assert answer.status_code == httpx.codes.OK, answer.text
         number += 1
         time.sleep(0.25)
-    wait_until(lambda: hifi.balance("orders/billing").dead > 0, what="something is dead")
+    wait_until(lambda: hifi.balance("orders/billing").dead > 0, what="there is a dead letter")
     console = f"http://127.0.0.1:{hifi.stack.settings.console_port}"
     losing = f"{console}/streams/trades/ledger"
-    wait_until(lambda: ">LOSING<" in fetch(losing), what="the audit has found what is lost")
+    wait_until(lambda: ">LOSING<" in fetch(losing), what="the audit has found the losses")
 
 
 def lose(hifi: RunningHifi, *, minute_ms: int) -> None:
     """Fake a broker's lost disk: three events are in the gateway's ledger, and not in the log."""
     topic = stream_topic("trades")
     hifi.wait_for_balance(
-        "trades/ledger", lambda b: b.delivered == 40 * (MINUTES_BACK - 1), what="all is delivered"
+        "trades/ledger",
+        lambda b: b.delivered == 40 * (MINUTES_BACK - 1),
+        what="all events are delivered",
     )
     end = max(record.offset for record in hifi.records(topic) if record.partition == 0) + 1
     row = AckedRow(

@@ -11,9 +11,9 @@ from shared.retry.routing import in_sheets
 def deliver(
     batches: Iterable[Rows], plan: Plan, *, is_again: bool = False
 ) -> Iterator[list[RecordOut]]:
-    """Send every row of a task to its destination; yield its outcomes as `Sending` makes them.
+    """Send every row of a task to its destination; yield the outcomes that `Sending` makes.
 
-    `is_again` says that another try of this very task died, so that all of it may be a repeat.
+    `is_again` means that an earlier try of this task died, so that all of it may be a repeat.
     """
     worker = worker_of(allows_private=plan.allows_private)
     sending = Sending(plan, worker, is_again=is_again)

@@ -26,7 +26,7 @@ from tests.support.delivery.deliver import deliver
 from tests.support.delivery.fetched_rows import fetched
 from tests.support.servers.scripted_destination import ScriptedDestination
 
-# Local retries in milliseconds, tiers in tenths of a second.
+# Local retries take milliseconds, tiers tenths of a second.
 QUICK = RetrySchedule().scaled(0.005)
 TOPIC = stream_topic("demo")
 _FOLDERS = tempfile.TemporaryDirectory()
@@ -57,7 +57,7 @@ def run(
 
 
 def rows_for(plan: Plan, records: Sequence[RecordIn]) -> Rows:
-    """A stream's come as they are fetched; what waits was opened before, and is of many tiers."""
+    """Return a stream's records as fetched, or waiting ones as opened, which are of many tiers."""
     return fetched(records) if plan.reads == "stream" and records else records
 
 
@@ -66,7 +66,7 @@ def rows_of(batches: Iterable[Sequence[RecordOut]]) -> list[RecordOut]:
 
 
 def replayed(at: int, replay_id: str) -> RecordIn:
-    """An event that a replay has put where it is sent from, or of none."""
+    """Return an event that a replay has queued, or one without a replay."""
     (event,) = events(1, first=at)
     waits, _ = resent_rows(
         open_stream_record(event),
@@ -88,7 +88,7 @@ def sample(destination: ScriptedDestination, **settings: object) -> Destination:
 
 
 def events_only(outcomes: Sequence[RecordOut]) -> list[RecordOut]:
-    """The outcomes of events, without the state of their destinations."""
+    """Return the outcomes of events, without the states of destinations."""
     return [row for row in outcomes if row.topic != STATE]
 
 

@@ -20,7 +20,7 @@ def decoded(record: RecordIn) -> DefaultRecord:
 
 
 def fetched(records: Sequence[RecordIn]) -> FetchedRecords:
-    """What a fetch gave of one Kafka partition."""
+    """Return the result of a fetch from one Kafka partition."""
     places = {KafkaPartition(*record.origin[:2]) for record in records}
-    assert len(places) == 1, "a fetch says of each Kafka partition what it has of it"
+    assert len(places) == 1, "a fetch has records of one Kafka partition only"
     return FetchedRecords(places.pop(), [decoded(record) for record in records])

@@ -1,6 +1,6 @@
-"""A machine that sends to a destination without end: a worker with its flow folder, and a driver.
+"""A machine that sends to a destination endlessly: a worker with its flow folder, and a driver.
 
-All of it is delivery's own, but for Spark and the lane: the events come from nowhere. It runs as a
+Everything except Spark and the lane is delivery's own code: the events are made up. It runs as a
 process of its own: `python -m tests.support.delivery.flow_machine` with a `MachineOrder` as JSON.
 """
 
@@ -29,7 +29,7 @@ from shared.runtime.kafka.state_topic import StateFeed
 from tests.support.delivery.fetched_rows import fetched
 
 _REPO = Path(__file__).parents[3]
-# As many as a span may have in a time box; what does not go is parked, and forgotten here.
+# As many as a span may have in a time box; unsent ones are parked, and forgotten here.
 _EVENTS = 200
 _TIME_BOX_S = 3.0
 _NEWS_S = 0.1
@@ -39,7 +39,7 @@ _NEWS_S = 0.1
 class MachineOrder:
     kafka: str
     folder: str
-    # Its events are called after it.
+    # The machine's events are named after it.
     name: str
     destination: dict[str, object]
 
@@ -48,7 +48,7 @@ class MachineOrder:
 def machines(
     kafka: str, folder: Path, to: Mapping[str, object], names: Sequence[str]
 ) -> Iterator[None]:
-    """Run a machine for each name; they are killed at the end."""
+    """Run a machine for each name; kill them at the end."""
     orders = [MachineOrder(kafka, str(folder / name), name, dict(to)) for name in names]
     command = [sys.executable, "-m", "tests.support.delivery.flow_machine"]
     children = [
@@ -78,7 +78,7 @@ def _rows(to: Destination, name: str, first: int) -> list[RecordIn]:
 
 
 def _send(order: MachineOrder, to: Destination, states: StateFeed) -> None:
-    """Send as the tasks of a worker do, one after the other."""
+    """Send like the tasks of a worker, one after the other."""
     worker, outlet, first = worker_of(allows_private=True), Outlet(order.kafka), 0
     while True:
         plan = Plan(

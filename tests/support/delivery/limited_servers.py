@@ -1,4 +1,4 @@
-"""Destinations with a limit, in simulated time; each says how much it could have taken."""
+"""Destinations with a limit, in simulated time; each reports how much it could have taken."""
 
 import heapq
 import random
@@ -8,27 +8,27 @@ from typing import Protocol
 
 from shared.retry.attempt import Response
 
-# A refusal comes at once.
+# A refusal is this fast.
 _REFUSAL_MS = 5.0
 
 
 def asks_for_a_second(server: "LimitedServer") -> "LimitedServer":
-    """The same, but each refusal asks to be left alone for a second."""
+    """Return the same server, but each refusal asks for a pause of a second."""
     return _AskingServer(server)
 
 
 class LimitedServer(Protocol):
-    """Answers a request that comes at some millisecond, and says how long that takes."""
+    """Answers a request that arrives at a time, and says how long that takes."""
 
     def answer(self, at_ms: float) -> tuple[Response, float]: ...
 
     def could_do(self, seconds: float) -> float:
-        """The number of requests that it could have answered in `seconds`."""
+        """Return the number of requests that the server could have answered in `seconds`."""
 
 
 @dataclass
 class AtOnce:
-    """Takes a number of requests at once, which may move, and refuses more."""
+    """Takes a number of requests at once, which may change, and refuses more."""
 
     limit_at: Callable[[float], float]
     answer_ms: float
@@ -75,7 +75,7 @@ class PerSecond:
 
 @dataclass
 class Knee:
-    """Refuses nothing, but each request above a number makes all that come later by a factor."""
+    """Refuses nothing, but each request above a number delays all later ones by a factor."""
 
     limit: int
     answer_ms: float
@@ -108,7 +108,7 @@ class Failing:
         return Response(status), self.answer_ms * self.dice.uniform(0.8, 1.2)
 
     def could_do(self, seconds: float) -> float:
-        """The number of requests in `seconds`, one at a time."""
+        """Return the number of requests in `seconds`, one at a time."""
         return (1 - self.part) * seconds * 1000 / self.answer_ms
 
 

@@ -1,4 +1,4 @@
-"""Kafka partitions in memory: the fake of a `LogClient` and of what it asks."""
+"""Kafka partitions in memory: the fake of a `LogClient` and of the broker behind it."""
 
 import asyncio
 from bisect import bisect_left
@@ -27,12 +27,12 @@ class MemoryLog(LogClient):
         self.logs: dict[KafkaPartition, list[Any]] = {}
         self.begins: defaultdict[KafkaPartition, int] = defaultdict(int)
         self.fetches: list[Position] = []
-        # How much might have come; all of it is in memory anyway.
+        # The allowed sizes of the answers; everything is in memory anyway.
         self.sizes: list[int] = []
         self.leader = NODE
         self.leaderless: set[KafkaPartition] = set()
         self._news = asyncio.Event()
-        # The topic that each name stands for; Kafka gives no id of one that is missing.
+        # The id of the topic behind each name; Kafka gives no id of a missing one.
         self.topic_ids: dict[str, str] = {}
 
     def make(self, topic: str, partition_count: int) -> None:
@@ -54,7 +54,7 @@ class MemoryLog(LogClient):
         return TopicIdsAnswer(self.topic_ids)
 
     async def follow(self, topics: Collection[str]) -> None:
-        """All is known here."""
+        """Return True: all leaders are known here."""
 
     async def ask_leaders(self, topics: Collection[str]) -> bool:  # noqa: ARG002 - there is one
         return True

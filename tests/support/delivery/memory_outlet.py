@@ -33,4 +33,4 @@ class MemoryOutlet(Outlet):
         self.rows += [RecordOut(topic, key, None) for key in keys]  # type: ignore[arg-type]
 
     async def close(self) -> None:
-        """There is nothing to end."""
+        """End nothing."""

@@ -33,7 +33,7 @@ LATE_MS = 1_000_000
 
 
 class StillBroker(Broker):
-    """It is so late that all is due."""
+    """A broker whose clock is so late that everything is due."""
 
     async def now_ms(self) -> int:
         return LATE_MS
@@ -43,7 +43,7 @@ class StillBroker(Broker):
 
 
 class MemoryPositions(FencedPositions):
-    """A lease group's, in memory; it can refuse."""
+    """The positions of a lease group, in memory; it can refuse writes."""
 
     def __init__(self, known: dict[KafkaPartition, Reach]) -> None:
         self.known = known
@@ -63,7 +63,7 @@ class MemoryPositions(FencedPositions):
 
 
 class ToldPositions(LanePositions):
-    """The positions that an older retrier reported, if Kafka has them."""
+    """The positions that an older retrier reported, if Kafka has any."""
 
     def __init__(self, former: Position | None) -> None:
         super().__init__("kept")
@@ -73,12 +73,12 @@ class ToldPositions(LanePositions):
         return {} if self.former is None else {RETRIER: self.former}
 
     async def tell(self, _: Collection[str] | None = None) -> None:
-        """Tell nobody, as nobody looks."""
+        """Report nothing: no test reads positions."""
 
 
 @dataclass
 class MemoryRetrier(RetryLoop):
-    """One process, whose tasks do as a test wants."""
+    """One process, whose tasks behave as a test wants."""
 
     jobs: list[DueJob] = field(default_factory=list)
     # A task calls this instead of sending everything.
@@ -100,7 +100,7 @@ class MemoryRetrier(RetryLoop):
 
     @property
     def said(self) -> list[RecordOut]:
-        """The records that were written to `hifi.lanes`."""
+        """Return the records that were written to `hifi.lanes`."""
         return cast("MemoryOutlet", self.doubts.outlet).rows
 
     @property
@@ -155,7 +155,7 @@ def memory_retrier(
 
 
 def answered(may_end: threading.Event) -> Callable[[DueJob], list[RangeEnd]]:
-    """A task whose answers come late."""
+    """Return a task whose answers come late."""
 
     def task(job: DueJob) -> list[RangeEnd]:
         may_end.wait(60)
@@ -165,7 +165,7 @@ def answered(may_end: threading.Event) -> Callable[[DueJob], list[RangeEnd]]:
 
 
 def ranges(jobs: Iterable[DueJob], where: KafkaPartition) -> list[tuple[int, int, int]]:
-    """The ranges that were sent, and up to where each was known to be a possible repeat."""
+    """Return the ranges sent, each with the offset up to which it was a possible repeat."""
     return [
         (*job.ranges[where], job.plan.replay_until[where]) for job in jobs if where in job.ranges
     ]

@@ -1,7 +1,7 @@
-"""Machines that send to one destination, in simulated time, each with what it knows of the others.
+"""Machines that send to one destination in simulated time, each with its view of the others.
 
 Each has its own clock and its own flow file (a record), and hears the records of the log in order,
-some time after they were written: as the workers and the driver of a real machine do.
+some time after they were written: like the workers and the driver of a real machine.
 """
 
 import random
@@ -18,12 +18,12 @@ from shared.retry.attempt import Attempt, classify
 from tests.support.suite.samples import NOW_MS
 
 STEP_MS = 10
-# From when something is known in a file until it is in the log, and until a machine looks there.
+# The time from a file to the log, and between two looks of a machine at the log.
 TOLD_MS, ROUND_MS = 70, 100
-# How often a machine looks whether its file has something to tell, if nothing was heard.
+# How often a machine checks its file for news when it has heard nothing.
 LOOK_MS = 500
 
-# When it ends, of which task, with what answer, after how long, and whether it is a probe.
+# A request's end, task and answer, the time that it took, and whether it is a probe.
 Request = tuple[float, int, Attempt, float, bool]
 Answering = Callable[[float], tuple[Attempt, float]]
 
@@ -33,11 +33,11 @@ class VirtualMachine:
     """One machine: its file, its driver, its tasks."""
 
     name: str
-    # How many events a second it has to send at a time (of seconds).
+    # How many events a second the machine has to send, by time in seconds.
     load: Callable[[float], float]
     task_count: int = 2
     ahead_ms: int = 0
-    # Whether nothing happens on it at a time (of seconds). A frozen one goes on afterwards.
+    # Whether the machine is frozen, by time in seconds; it continues afterwards.
     is_off: Callable[[float], bool] = lambda _: False
     record: FlowRecord = field(default_factory=lambda: FlowRecord(Flow()))
     waiting: float = 0.0
@@ -65,7 +65,7 @@ class VirtualFleet:
     batch: int = 1
     log: list[tuple[float, FlowRecord]] = field(default_factory=list)
     dice: random.Random = field(default_factory=lambda: random.Random(3))
-    # By time: how many requests were under way at once.
+    # How many requests were under way at once, by time.
     at_once: list[tuple[float, int]] = field(default_factory=list)
     at_ms: float = 0.0
 
@@ -95,7 +95,7 @@ class VirtualFleet:
             self._ask(machine, task, [each for each in ended if each[1] == task])
 
     def _go_round(self, machine: VirtualMachine) -> None:
-        """Read and write news as NewsRound does in a driver."""
+        """Read and write news like NewsRound in a driver."""
         now_ms = self._now_ms(machine)
         while machine.read_count < len(self.log):
             told_ms, told = self.log[machine.read_count]
@@ -162,12 +162,12 @@ class VirtualFleet:
         machine.record = held.record
 
     def sent(self, begin_s: float, end_s: float) -> list[float]:
-        """The times in that span at which requests went out, from any machine."""
+        """Return the times in that span at which any machine sent a request."""
         times = (at_ms for each in self.machines for at_ms in each.sent_ms)
         return sorted(at_ms for at_ms in times if begin_s <= at_ms / 1000 < end_s)
 
     def per_second(self, begin_s: float, end_s: float) -> float:
-        """Events a second."""
+        """Return the number of events per second."""
         return self.batch * len(self.sent(begin_s, end_s)) / (end_s - begin_s)
 
     def mean_at_once(self, begin_s: float, end_s: float) -> float:
@@ -178,6 +178,6 @@ class VirtualFleet:
         return max(count for at_ms, count in self.at_once if begin_s <= at_ms / 1000 < end_s)
 
     def part_above(self, most: int, begin_s: float, end_s: float) -> float:
-        """The share of the time in which there were more than `most` at once."""
+        """Return the share of the time in which more than `most` were under way."""
         counts = [count for at_ms, count in self.at_once if begin_s <= at_ms / 1000 < end_s]
         return sum(count > most for count in counts) / len(counts)

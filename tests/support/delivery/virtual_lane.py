@@ -12,13 +12,13 @@ from shared.flow.starting import NotNow, may_start, running, started
 from shared.retry.attempt import Attempt, classify
 from tests.support.suite.samples import NOW_MS
 
-# The answer to a request that comes at some millisecond, and after how many it comes.
+# The answer to a request that arrives at a time, and the milliseconds until it comes.
 Answering = Callable[[float], tuple[Attempt, float]]
 
 
 @dataclass
 class VirtualLane:
-    """Sends as fast as the flow lets it; a test overrides the notes to know what happens."""
+    """Sends as fast as the flow allows; a test overrides the notes to know what happens."""
 
     answer: Answering
     limits: SendLimits

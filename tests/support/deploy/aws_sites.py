@@ -1,4 +1,4 @@
-"""A site on AWS as its file says it, with the sizes of a plan that is made in the test."""
+"""A site on AWS from its file, with the sizes of a plan that is made in the test."""
 
 from functools import cache
 
@@ -36,6 +36,6 @@ def plan(output: str, kafka: str = "express") -> str:
 
 
 def site_of(kafka: str = "express") -> Site:
-    # The one that is not what most have, with the other.
+    # Combine the less usual way out with the other Kafka.
     way_out = 'way_out = "address"\n\n' if kafka == "standard" else ""
     return read_site("site.toml", OWN.rstrip() + "\n" + way_out + plan("toml", kafka))

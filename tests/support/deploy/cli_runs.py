@@ -11,12 +11,12 @@ from pathlib import Path
 
 from deploy.local.stack_settings import StackSettings
 
-# Inherited by whatever a command starts, so that what it leaves behind can be found.
+# All processes of a command inherit this variable, so that leftovers can be found.
 _MARK = "HIFI_TEST_MARK"
 
 
 class Run:
-    """One run of the command with its output in files; everything it starts carries its mark."""
+    """One run of the command with its output in files; all its processes carry its mark."""
 
     def __init__(
         self, *arguments: str, folder: Path, env: Mapping[str, str] | None = None, stdin: str = ""
@@ -54,14 +54,14 @@ class Run:
         until_s = time.monotonic() + timeout_s
         while (self.out + self.err).count(text) < times:
             left = self.process.poll() is None and time.monotonic() < until_s
-            assert left, f"{text!r} was not said in:\n{self.out}{self.err}"
+            assert left, f"{text!r} is not in the output:\n{self.out}{self.err}"
             time.sleep(0.02)
 
     def send(self, what: signal.Signals) -> None:
         self.process.send_signal(what)
 
     def children(self) -> dict[int, str]:
-        """The live processes that this run has started, with their command lines; itself not."""
+        """Return the other live processes that this run has started, with command lines."""
         found = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == self.process.pid:
@@ -77,7 +77,7 @@ class Run:
         return found
 
     def child(self, what: str, *, timeout_s: float = 60) -> int:
-        """The one child whose command line holds a text, once it is there.
+        """Return the one child whose command line has a text, once it is there.
 
         While a process becomes another program the kernel shows neither's command line.
         """
@@ -88,14 +88,14 @@ class Run:
         return found[0]
 
     def leaves_nothing(self, *, timeout_s: float = 0) -> None:
-        """Check that nothing it started is alive after `timeout_s` at the latest."""
+        """Check that nothing that this run started is alive after `timeout_s` at the latest."""
         until_s = time.monotonic() + timeout_s
         while left := self.children():
             assert time.monotonic() < until_s, f"still running: {left}"
             time.sleep(0.02)
 
     def end(self) -> None:
-        """Kill it and all it started: a test may have failed half-way."""
+        """Kill the command and all that it started: a test may have failed halfway."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(10)
@@ -110,7 +110,7 @@ def port_options(settings: StackSettings) -> list[str]:
 def run(
     *arguments: str, folder: Path, env: Mapping[str, str] | None = None, stdin: str = ""
 ) -> Run:
-    """Run to the end."""
+    """Run a command to its end."""
     started = Run(*arguments, folder=folder, env=env, stdin=stdin)
     try:
         started.wait()

@@ -1,4 +1,4 @@
-"""A machine of AWS on loopback: its metadata service, and the few services that machines call.
+"""An AWS machine on loopback: its metadata service, and the few services that machines call.
 
 It checks what AWS checks: a token for metadata, and a signature that fits the request.
 """
@@ -40,7 +40,7 @@ class FakeAws:
         return f"http://{self.host}:{self.port}"
 
     def notice(self) -> None:
-        """The machine is taken away in two minutes."""
+        """Announce that the machine will be taken away in two minutes."""
         self.metadata["spot/instance-action"] = '{"action": "terminate"}'
 
     def called(self, action: str) -> list[dict[str, str]]:
@@ -100,7 +100,7 @@ class _AwsHandler(BaseHTTPRequestHandler):
         return self._say(404, "") if text is None else self._say(200, text)
 
     def _is_signed(self, service: str, body: bytes) -> bool:
-        """Whether who signs the same with the same key comes to the same."""
+        """Return whether signing the same request with the same key gives the same signature."""
         given = self.headers["authorization"]
         names = given.partition("SignedHeaders=")[2].partition(",")[0].split(";")
         at = self.headers["x-amz-date"]
@@ -150,7 +150,7 @@ def fake_aws(host: str = "127.0.0.1", port: int = 0) -> Iterator[FakeAws]:
 
 
 def machine_config(aws: FakeAws, **services: Mapping[str, Any]) -> dict[str, Any]:
-    """User data as the template writes it, with the services on loopback."""
+    """Return user data as the template writes it, with the services on loopback."""
     return {
         "region": "us-east-1",
         "endpoint": f"{aws.address}/{{service}}",

@@ -1,4 +1,4 @@
-"""Runs programs from their source in Java on the one that runs Kafka, which may lack a compiler."""
+"""Runs Java programs from source on the Java that runs Kafka, which may lack a compiler."""
 
 import os
 import shlex
@@ -11,13 +11,13 @@ from shared.runtime.java.ivy import fetched_jars, file_name
 from shared.runtime.java.jars import sha256_of
 from shared.runtime.java.java import find_java
 
-# Eclipse's, one jar of 3 MB that runs on Java 17 and newer.
+# Eclipse's compiler, one jar of 3 MB that runs on Java 17 and newer.
 _COMPILER = "org.eclipse.jdt:ecj:3.44.0"
 _SHA256 = "14c46ddc2e511c46c998da728f6a80f13a689c920f3832402f7ad150f6a6188d"
 
 
 def java_program(source: Path, folder: Path) -> list[str]:
-    """The command that runs it, compiled for Java 17 into a folder."""
+    """Compile a program for Java 17 into a folder; return the command that runs it."""
     java = str(find_java().path)
     compiler = [java, "-jar", str(_compiler()), "-17", "-nowarn", "-proc:none"]
     ended = subprocess.run(
@@ -32,7 +32,7 @@ def java_program(source: Path, folder: Path) -> list[str]:
 
 
 def has_compiler() -> bool:
-    """Whether `java File.java` works for who types it."""
+    """Return whether `java File.java` works for a person here."""
     if (java := shutil.which("java")) is None:
         return False
     listed = subprocess.run([java, "--list-modules"], capture_output=True, check=False, timeout=60)
@@ -40,7 +40,7 @@ def has_compiler() -> bool:
 
 
 def make_java(folder: Path, source: Path) -> None:
-    """A program `java` in a folder, which runs that source and no other."""
+    """Make a program `java` in a folder, which runs that source and no other."""
     command = shlex.join(java_program(source, folder / "classes"))
     program = folder / "java"
     program.write_text(f'#!/bin/sh\ntest "${{1##*/}}" = {source.name} && exec {command}\n')

@@ -11,7 +11,7 @@ LOCUSTFILE = "loadtests/locustfile.py"
 
 
 def locust(folder: Path, host: str, *argv: str, file: str = LOCUSTFILE) -> dict[str, Any]:
-    """One headless run; the JSON of its step."""
+    """Run Locust once without its page; return the JSON of its step."""
     out = folder / "step.json"
     command = [sys.executable, "-m", "locust", "-f", file, "--headless", "--only-summary"]
     ended = subprocess.run(

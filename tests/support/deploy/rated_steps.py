@@ -1,4 +1,4 @@
-"""Makes steps of a rating as Locust would have found them."""
+"""Makes steps of a rating in the form of Locust's."""
 
 from typing import Any
 

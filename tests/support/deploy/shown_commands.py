@@ -1,7 +1,7 @@
-"""Runs what pages of the documentation show, as a reader would, and compares what comes with them.
+"""Runs the commands in pages of the documentation like a reader, and compares the output.
 
-A page's ```console blocks are one session of one shell, from the top down. `...` in what is shown
-stands for anything, on a line of its own for other lines.
+A page's ```console blocks are one session of one shell, from top to bottom. `...` in the shown
+output stands for anything, and on a line of its own for other lines.
 """
 
 import os
@@ -17,9 +17,9 @@ from typing import IO, NamedTuple
 from tests.support.deploy.stack_fixtures import PATIENCE_S
 from tests.tidy import sources
 
-# Commands that the reader runs once, and a test has run already.
+# Commands that the reader runs once, and that a test has already run.
 _DONE = ("make up", "source ")
-# To say these twice does more than to say them once.
+# Repeating these does more than running them once.
 _ONCE = ("hifi send ", "AT=", "export ", "hifi keys ", "hifi dead redrive ")
 _SENDS = re.compile(r"\bcurl\b.* (-d|--data\S*|-X|-H|-T|-F) ")
 _CONTINUED = re.compile(r"\\\n\s*")
@@ -31,7 +31,7 @@ class ShownCommand(NamedTuple):
 
 
 def shown(page: str, names: Mapping[str, str]) -> list[ShownCommand]:
-    """The commands of a page (its path in docs/), with other names in place of its own."""
+    """Return the commands of a page (its path in docs/), with its own names replaced."""
     text = (sources.ROOT / "docs" / page).read_text()
     for name, other in names.items():
         text = text.replace(name, other)
@@ -45,7 +45,7 @@ def shown(page: str, names: Mapping[str, str]) -> list[ShownCommand]:
 
 
 class Terminal:
-    """One bash; processes that it starts in the background end with it."""
+    """One bash; its background processes end with it."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self._folder = folder
@@ -67,7 +67,7 @@ class Terminal:
         )
 
     def do(self, one: ShownCommand, *, timeout_s: float = PATIENCE_S) -> None:
-        """Say a command, again if that does no harm, until what comes is what is shown."""
+        """Run a command, repeatedly if that does no harm, until the shown output appears."""
         until_s = time.monotonic() + timeout_s
         while True:
             code, told = self._say(one.command)
@@ -81,7 +81,7 @@ class Terminal:
     def _say(self, command: str) -> tuple[int, str]:
         mark = uuid.uuid4().hex
         source, answers = self._ends()
-        # A command that asks gets no answer, and not the next command either.
+        # A command that asks for input gets none, and not the next command either.
         source.write(f"{{ {command}\n}} </dev/null\necho {mark} $?\n")
         source.flush()
         lines = []
@@ -107,7 +107,7 @@ class Terminal:
 
 
 def dated(folder: Path, *, minutes_ago: int) -> None:
-    """A `date` that is behind: a minute of then is signed at once, one of now when it is over."""
+    """Make a `date` that is behind: a past minute is signed at once, the present one later."""
     program = folder / "date"
     program.write_text(f'#!/bin/sh\nexec /bin/date -d "-{minutes_ago} min" "$@"\n')
     program.chmod(0o755)
@@ -122,7 +122,7 @@ def run_page(terminal: Terminal, commands: Sequence[ShownCommand]) -> None:
 
 
 def is_shown(says: str, told: str) -> bool:
-    """Every line that the page shows is there, and no other, but where it has a line `...`."""
+    """Return whether exactly the lines on the page are there; its `...` lines allow others."""
     lines = {" ".join(line.split()) for line in told.splitlines()} - {""}
     wanted = [" ".join(line.split()) for line in says.splitlines()]
     patterns = [re.compile(".*".join(map(re.escape, line.split("...")))) for line in wanted if line]

@@ -1,4 +1,4 @@
-"""Gives tests the whole of Hifi, started as `hifi up` starts it: real Kafka, Spark and HTTP."""
+"""Gives tests all of Hifi, started like `hifi up`: real Kafka, Spark and HTTP."""
 
 import asyncio
 import os
@@ -43,16 +43,16 @@ QUICK_INTERVALS = {
     # A minute is judged soon after its last event.
     "HIFI_OBSERVE_CHECK_AFTER_S": "2",
     "HIFI_OBSERVE_AUDIT_INTERVAL_S": "10",
-    # An archive makes its objects of what there is.
+    # An archive writes its objects each second.
     "HIFI_PIPELINES_ARCHIVE_EVERY_S": "1",
-    # Kafka's least: an observer that was killed has the audit back when it is over.
+    # Kafka's minimum: an observer that was killed regains the audit after it.
     "HIFI_OBSERVE_LEASE_S": "6",
 }
-# As where several machines may observe: no disk of theirs matters.
+# A key for all, as where several machines may observe: their disks do not matter.
 STATEMENT_KEY = {"HIFI_OBSERVE_STATEMENT_KEY": "07" * 32}
-# Spark starts in 10 s on two idle cores; tests never meet idle ones.
+# Spark starts in 10 s on two idle cores; tests never have idle cores.
 PATIENCE_S = 90.0
-# A Spark driver that starts beside the rest of a suite.
+# A Spark driver that starts beside the rest of a suite takes this long.
 _REVIVAL_S = 240.0
 _LOOK_S = 0.1
 
@@ -78,15 +78,15 @@ class RunningHifi:
         self.wait_for_lane(destination.id)
 
     def change(self, destination: Destination) -> None:
-        """Store a destination as it is to be from now on."""
+        """Store a destination's new settings."""
         asyncio.run(write_config(self.kafka, [destination]))
 
     def dead_letters(self, destination_id: str) -> list[ConsumerRecord]:
-        """The dead letters of one destination."""
+        """Return the dead letters of one destination."""
         return [one for one in self.records(DEAD) if one.key == destination_id.encode()]
 
     def remove_added(self) -> None:
-        """Take the test's destinations away, so that the next test has the cores for itself."""
+        """Remove the test's destinations, so that the next test has the cores to itself."""
         if self.added:
             gone = [
                 RemovedDestination(each.stream, each.name, DEFAULT_TENANT, now_ms())
@@ -95,7 +95,7 @@ class RunningHifi:
             asyncio.run(write_config(self.kafka, gone))
 
     def remove_pipelines(self) -> None:
-        """Remove them all: each slows the next test, and is planned again at each start."""
+        """Remove all pipelines: each slows the next test, and is planned again at each start."""
         known = asyncio.run(read_config(self.kafka))
         gone = []
         for name, each in known.pipelines.items():
@@ -108,8 +108,8 @@ class RunningHifi:
             asyncio.run(write_config(self.kafka, gone))
 
     def revive(self, name: str) -> None:
-        """Start a service again that was killed, and wait until it is ready."""
-        # A service that dies too often waits longer; these deaths are meant.
+        """Restart a killed service, and wait until it is ready."""
+        # A service that dies too often waits longer; these deaths are intended.
         self.stack.restarts.forgive()
         self.stack.look_after()
         (service,) = [each for each in self.stack.services if each.name == name]
@@ -127,8 +127,8 @@ class RunningHifi:
         return httpx.post(url, json=events, headers=headers, timeout=30)
 
     def balance(self, destination_id: str) -> Balance:
-        """The books as they are now."""
-        return self.wait_for_balance(destination_id, lambda _: True, what="there are books")
+        """Return the present books."""
+        return self.wait_for_balance(destination_id, lambda _: True, what="the books are there")
 
     def wait_for_balance(
         self,
@@ -138,12 +138,12 @@ class RunningHifi:
         what: str,
         timeout_s: float = PATIENCE_S,
     ) -> Balance:
-        """The books once they are as wanted."""
+        """Return the books once they are as wanted."""
         stream, _ = stream_and_name(destination_id)
         last: list[Balance] = []
 
         async def look() -> None:
-            # Kept open: reading all receipts again ten times a second takes a core from the lanes.
+            # Kept open: rereading all receipts ten times a second would take a core from the lanes.
             async with open_books(self.kafka, Configuration) as books:
                 while not last or not holds(last[-1]):
                     await asyncio.sleep(_LOOK_S if last else 0)
@@ -160,7 +160,8 @@ class RunningHifi:
     def wait_until_stated(self, stream: str, minute_ms: int, acked: int) -> None:
         """Wait until the newest statement about a minute counts `acked` events.
 
-        A command that asks is a process each time, which services that start would wait for.
+        It asks the gateway: a command would be a process each time, which starting services would
+        wait for.
         """
         last = list[int]()
 
@@ -169,14 +170,14 @@ class RunningHifi:
             last[:] = [one.acked for one in said if one.minute_ms == minute_ms]
             return last[-1:] == [acked]
 
-        wait_until(is_stated, what=lambda: f"it is stated of {acked} events, not of {last}")
+        wait_until(is_stated, what=lambda: f"a statement counts {acked} events; it counts {last}")
 
     def statements(self, stream: str, minute_ms: int) -> list[Proof]:
-        """The signed statements of a stream's minutes from one on, oldest first."""
+        """Return the signed statements of a stream's minutes from this one on, oldest first."""
         return statements_of(ControlClient(self.gateway, None), stream, minute_ms)
 
     def records(self, topic: str) -> list[ConsumerRecord]:
-        """All records that a topic holds now."""
+        """Return all records that a topic holds now."""
         return asyncio.run(read_all(self.kafka, topic))
 
     async def _add(self, destination: Destination, partition_count: int) -> None:
@@ -188,7 +189,7 @@ class RunningHifi:
 
 
 def stack_settings(folder: Path, cache: Path) -> StackSettings:
-    """Free ports, small heaps, fast retries."""
+    """Return settings with free ports, small heaps and fast retries."""
     kafka, gateway, sample, *metrics = pick_free(9)
     return StackSettings(
         folder=folder,
@@ -204,14 +205,14 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
         sample_port=sample,
         spark_heap_mb=512,
         time_scale=TIME_SCALE,
-        # Other tests run beside it, and do not leave processors to it.
+        # Other tests run beside this Hifi, and do not leave it any processors.
         is_nice=False,
     )
 
 
 @pytest.fixture(scope="session")
 def traces() -> Iterator[TraceCollector]:
-    """The collector of that Hifi's spans."""
+    """Run the collector of that Hifi's spans."""
     with trace_collector() as collector:
         yield collector
 
@@ -220,7 +221,7 @@ def traces() -> Iterator[TraceCollector]:
 def hifi_stack(
     tmp_path_factory: pytest.TempPathFactory, jars_cache: Path, traces: TraceCollector
 ) -> Iterator[Stack]:
-    """One Hifi for all tests that need the whole of it: each start costs two Spark drivers."""
+    """Start one Hifi for all tests that need all of it: each start costs two Spark drivers."""
     settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
     packages = str(install(tmp_path_factory.mktemp("packages")))
     paths = [packages, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -241,7 +242,7 @@ def hifi_stack(
 
 @pytest.fixture
 def hifi(hifi_stack: Stack) -> Iterator[RunningHifi]:
-    """The whole of Hifi; a test names its own stream, and all that it adds is removed after it."""
+    """Return all of Hifi; a test names its own stream, and all that it adds is removed after it."""
     running = RunningHifi(hifi_stack)
     try:
         yield running
@@ -251,7 +252,7 @@ def hifi(hifi_stack: Stack) -> Iterator[RunningHifi]:
 
 
 def fetch(url: str) -> str:
-    """Return the text of a page; nothing while nobody answers."""
+    """Return the text of a page, or nothing while there is no answer."""
     try:
         with urllib.request.urlopen(url, timeout=5) as response:
             text: str = response.read().decode()
@@ -267,10 +268,10 @@ def wait_until(
     timeout_s: float = PATIENCE_S,
     look_s: float = _LOOK_S,
 ) -> None:
-    """Wait for a condition, and say which one never came."""
+    """Wait for a condition, and say which one was never met."""
     until_s = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > until_s:
             says = what if isinstance(what, str) else what()
-            raise AssertionError(f"after {timeout_s:.0f} s still not so: {says}")
+            raise AssertionError(f"after {timeout_s:.0f} s this is still not true: {says}")
         time.sleep(look_s)

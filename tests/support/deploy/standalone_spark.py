@@ -1,4 +1,4 @@
-"""A real standalone Spark cluster: a master and workers, as their own processes."""
+"""A real standalone Spark cluster: a master and workers, as processes of their own."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.support.deploy.stack_fixtures import fetch, wait_until
 SPARK_HOME = Path(pyspark.__file__).parent
 SLOTS = 12
 _HERE = "--host", "127.0.0.1"
-# Without it no secrets are given to executors.
+# Without these settings executors get no secrets.
 _LOCK = """
 spark.authenticate            true
 spark.authenticate.secret     a secret of all daemons and drivers
@@ -37,7 +37,7 @@ class Standalone:
 
     @property
     def conf(self) -> Path:
-        """The folder that drivers are given as SPARK_CONF_DIR."""
+        """Return the folder that drivers get as SPARK_CONF_DIR."""
         return self.folder / "conf"
 
     def start_worker(self) -> Child:
@@ -56,15 +56,15 @@ class Standalone:
         wait_until(lambda: alive() == count, what=f"there are {count} workers")
 
     def executors(self, worker: Child) -> list[int]:
-        """The executors that a worker runs."""
+        """Return the executors that a worker runs."""
         return [pid for pid in jvms_of(worker.pid) if pid != worker.pid]
 
     def busy(self) -> list[Child]:
-        """The workers that run an executor."""
+        """Return the workers that run an executor."""
         return [each for each in self.workers if each.alive and self.executors(each)]
 
     def work(self, worker: Child) -> Path:
-        """The folder to which a worker's executors write."""
+        """Return the folder to which a worker's executors write."""
         return self.folder / f"worker{self.workers.index(worker)}"
 
 
@@ -89,10 +89,10 @@ def standalone(folder: Path, *, workers: int = 1, slots: int = SLOTS) -> Iterato
 
 
 def started(name: str, log: Path, conf: Path, *arguments: str) -> Child:
-    """One of Spark's own daemons, as its pages say that it is started."""
+    """Run one of Spark's own daemons, started as in Spark's documentation."""
     what = f"org.apache.spark.deploy.{name}.{name.capitalize()}"
     environ = {
-        # A worker has nothing of what the driver has in its environment.
+        # A worker has none of the driver's variables in its environment.
         **{each: value for each, value in os.environ.items() if not each.startswith("HIFI_")},
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_CONF_DIR": str(conf),

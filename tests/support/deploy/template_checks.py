@@ -1,4 +1,4 @@
-"""Checks that hold for every template of ours: each says what it finds."""
+"""Checks that hold for all of our templates: each reports its findings."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 Resources = Mapping[str, Any]
 ANYBODY = {"0.0.0.0/0", "::/0"}
-# Resources whose data cannot be made again.
+# Resources whose data cannot be recreated.
 KEEPS_DATA = {
     "AWS::MSK::Cluster",
     "AWS::KMS::Key",
@@ -24,7 +24,7 @@ def of_type(resources: Resources, *kinds: str) -> Iterator[tuple[str, Mapping[st
 
 
 def text_of(value: Any) -> str:
-    """A text of a template; values that only AWS knows are placeholders in it."""
+    """Return a template's text, with placeholders for values that only AWS knows."""
     match value:
         case str():
             return value
@@ -53,25 +53,25 @@ def kafka_wants_tls_and_a_user(resources: Resources) -> Iterator[str]:
     for name, cluster in of_type(resources, "AWS::MSK::Cluster"):
         transit = cluster.get("EncryptionInfo", {}).get("EncryptionInTransit", {})
         if transit != {"ClientBroker": "TLS", "InCluster": True}:
-            yield f"{name} speaks without TLS"
+            yield f"{name} does not require TLS"
         if cluster.get("ClientAuthentication") != {
             "Sasl": {"Scram": {"Enabled": True}},
             "Unauthenticated": {"Enabled": False},
         }:
-            yield f"{name} lets others in than users of SCRAM"
+            yield f"{name} admits others than SCRAM users"
 
 
 def metadata_is_of_version_2(resources: Resources) -> Iterator[str]:
     for name, properties in of_type(resources, "AWS::EC2::LaunchTemplate"):
         options = properties["LaunchTemplateData"].get("MetadataOptions", {})
         if options != {"HttpTokens": "required", "HttpPutResponseHopLimit": 1}:
-            yield f"{name} has metadata for whoever asks"
+            yield f"{name} gives its metadata to any program"
 
 
 def data_stays_and_is_encrypted(resources: Resources) -> Iterator[str]:
     for name, resource in resources.items():
         if resource["Type"] in KEEPS_DATA and resource.get("DeletionPolicy") != "Retain":
-            yield f"{name} goes with its stack"
+            yield f"{name} is deleted with its stack"
     for name, properties in of_type(resources, "AWS::EC2::LaunchTemplate"):
         for disk in properties["LaunchTemplateData"].get("BlockDeviceMappings", [{}]):
             if not disk.get("Ebs", {}).get("Encrypted"):
@@ -90,7 +90,7 @@ def no_role_may_do_everything(resources: Resources) -> Iterator[str]:
 def no_secret_is_in_it(resources: Resources) -> Iterator[str]:
     for name, properties in of_type(resources, "AWS::SecretsManager::Secret"):
         if "SecretString" in properties:
-            yield f"{name} has its value in the template"
+            yield f"{name} has its secret in the template"
     for name, properties in of_type(resources, "AWS::EC2::LaunchTemplate"):
         data = user_data(properties)
         for word in ("PASSWORD", "SECRET_KEYS", "OPERATOR_KEY", "STATEMENT_KEY", "COOKIE_SECRET"):
@@ -115,13 +115,13 @@ def machines_end_in_good_time(resources: Resources) -> Iterator[str]:
             for hook in group.get("LifecycleHookSpecificationList", [])
         }
         if hooks.get("TERMINATING", {}).get("HeartbeatTimeout", 0) < 120:
-            yield f"{name} takes machines away that have not drained"
-        # But for observers: they are there before there are topics.
+            yield f"{name} ends machines that have not drained"
+        # Observers are an exception: they start before there are topics.
         is_kept = name.startswith("observe/")
         if hooks.get("LAUNCHING", {}).get("DefaultResult") != (
             "CONTINUE" if is_kept else "ABANDON"
         ):
-            yield f"{name} keeps machines that never were ready"
+            yield f"{name} keeps machines that never became ready"
 
 
 CHECKS: tuple[Callable[[Resources], Iterator[str]], ...] = (

@@ -67,7 +67,7 @@ class Wire:
 
 @dataclass
 class SenderAnswers:
-    """The fate of each event in the answer to its sender, and when that came."""
+    """The fate of each event in the answer to its sender, and the time of the answer."""
 
     fates: dict[str, tuple[Fate, float]] = field(default_factory=dict)
 
@@ -90,7 +90,7 @@ class SenderAnswers:
 
 @dataclass
 class Sender:
-    """Posts to a gateway again and again over one connection, other events each time."""
+    """Posts to a gateway again and again over one connection, with new events each time."""
 
     name: str
     size: int

@@ -13,7 +13,7 @@ from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, 
 
 STREAM = "orders"
 WAIT_S = 20
-# A schema under which an event may be wrong.
+# A schema that an event can violate.
 _PRICED = {"type": "object", "properties": {"price": {"type": "number"}}}
 KEY = new_text(kind="secret", key_id="writer", entropy=b"writer".ljust(20))
 SIGNS = new_text(kind="secret", key_id="signer", entropy=b"signer".ljust(20))
@@ -42,5 +42,5 @@ def locked_gateway(publisher: FakePublisher) -> Iterator[RunningGateway]:
 
 
 def stored(publisher: FakePublisher) -> list[str]:
-    """The ids of the events in Kafka, sorted."""
+    """Return the ids of the events in Kafka, sorted."""
     return sorted(event.id for event in publisher.stored(stream_topic(STREAM)))

@@ -1,4 +1,4 @@
-"""Control stores for one suite of tests: the fake, and that on a real Kafka."""
+"""Control stores for one suite of tests: the fake, and the one on a real Kafka."""
 
 import asyncio
 import uuid
@@ -34,11 +34,11 @@ SOMEBODY = Author("default")
 
 @dataclass(frozen=True)
 class Ground:
-    """A store, and the configuration that a gateway sees which follows it."""
+    """A store, and the configuration in a gateway that follows it."""
 
     store: ControlStore
     config: ConfigSource
-    # Writes the state of a pipeline, as the process that runs it does; None when it is gone.
+    # Writes the state of a pipeline, like the process that runs it; None removes it.
     tell: Callable[[str, PipelineState | None], Awaitable[None]]
     # Puts an event into a stream.
     add_event: Callable[[str], Awaitable[object]]

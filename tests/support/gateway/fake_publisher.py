@@ -17,13 +17,13 @@ GATEWAY_TOPICS = {REQUESTS, SHARES, TRIALS, USES}
 
 
 class FakePublisher:
-    """Kafka in memory. `fates` and `fate` decide what becomes of events; `held` makes them wait."""
+    """Kafka in memory. `fates` and `fate` decide the fate of events; `hold` makes them wait."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         self.logs: dict[str, list[list[Event]]] = {
             topic: [[] for _ in range(PARTITION_COUNT)] for topic in topics
         }
-        # The topics between gateways, whatever becomes of events.
+        # The topics between gateways, which work whatever the fate of events.
         self.told = ToldTopics()
         self.fate = Fate.STORED
         self.fates: dict[str, Fate] = {}
@@ -35,7 +35,7 @@ class FakePublisher:
         self._turn = 0
 
     def hold(self) -> None:
-        """Let each publish wait for `release` from now on."""
+        """From now on, let each publish wait for `release`."""
         self.published.clear()
         self._released.clear()
 

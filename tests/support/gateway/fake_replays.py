@@ -1,4 +1,4 @@
-"""Keeps the replays that a gateway is asked for where no Kafka is."""
+"""Keeps requested replays in memory where there is no Kafka."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class FakeReplays(ReplayStore):
-    """Each stream has as many events as a test says."""
+    """Replays of streams that have as many events as a test says."""
 
     def __init__(self) -> None:
         super().__init__("nowhere")

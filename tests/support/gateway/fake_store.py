@@ -1,4 +1,4 @@
-"""A control store in memory, with the trail of the changes through it."""
+"""A control store in memory, with a trail of its changes."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class FakeStore:
-    """A config topic in memory that everybody follows at once."""
+    """A config topic in memory that all readers follow without delay."""
 
     config: "FixedConfig"
     publisher: Publisher
@@ -41,7 +41,7 @@ class FakeStore:
     topics: dict[str, int] = field(default_factory=dict)
     held: int | None = 48 * DAY_MS
     states: dict[str, PipelineState] = field(default_factory=dict)
-    # When streams begin of which Kafka has deleted something.
+    # The beginnings of streams from which Kafka has deleted records.
     begins: dict[str, list[int]] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     # The changes and their authors, in the order of writing.
@@ -75,7 +75,7 @@ class FakeStore:
             self.recorded.append(StoredChange(now_ms(), record))
 
     async def page(self, asked: AskedChanges) -> ChangePage:
-        """A page as of the log: the place of a change is its number in the list."""
+        """Return a page like the log's: the place of a change is its number in the list."""
         end = len(self.recorded) if asked.before is None else asked.before
         places = [
             place

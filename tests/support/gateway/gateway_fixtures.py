@@ -1,4 +1,4 @@
-"""What the gateway's tests stand on: a publisher in memory, and a real server on a free port."""
+"""The base of the gateway's tests: a publisher in memory, and a real server on a free port."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ class FixedConfig:
 
 
 def a_dead_letter(offset: int, *, reason: str = "status_400") -> Letter:
-    """A dead letter of the stream orders."""
+    """Return a dead letter of the stream orders."""
     envelope = Envelope(
         origin=Origin(stream_topic("orders"), 0, offset),
         value=b'{"id": "e%d"}' % offset,
@@ -88,10 +88,10 @@ class FakeDeadLetters:
     letters: list[Letter] = field(default_factory=list)
     marked: set[Place] = field(default_factory=set)
     error: OperatorError | None = None
-    # As if nobody had come to the end of them.
+    # False means that a search did not reach the end of the letters.
     is_whole: bool = True
     redrives: list[DeadLetterFilter] = field(default_factory=list)
-    # Requests about these streams wait until their event is set; how many requests wait.
+    # Requests about these streams wait until their event is set; and how many requests wait.
     holds: dict[str, threading.Event] = field(default_factory=dict)
     held_count: int = 0
 
@@ -157,7 +157,7 @@ class FakeDeadLetters:
 def a_ledger_row(
     request_id: str, *ids: str, stream: str = "orders", count: int | None = None
 ) -> AckedRow:
-    """A row about one request, whose events stand from offset 10 on in partition 2."""
+    """Return a row about one request, whose events begin at offset 10 in partition 2."""
     ids = ids or ("e-1", "e-2", "e-3")
     one = AckedSlice(10, ((len(ids), 0),), 1_000, request_id, count or len(ids))
     return AckedRow(stream_topic(stream), 2, (one,), ids)
@@ -170,19 +170,19 @@ class FakeReceipts:
     ledger: list[AckedRow] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     dead: list[RecordOut] = field(default_factory=list)
-    # By which pipeline, where, its id, of which, and when it was stored.
+    # The pipeline, its event's place and id, the source's place, and the time of storing.
     derived: list[tuple[str, Origin, str, Origin, int]] = field(default_factory=list)
-    # Rows of the ledger that only requests see that wait for them.
+    # Rows of the ledger that only waiting requests see.
     late: list[AckedRow] = field(default_factory=list)
-    # As if time had ended here.
+    # The time at which reading stops, as if its time limit had come.
     read_until_ms: int | None = None
     is_whole: bool = True
-    # None is as if time had ended there.
+    # None means that the time limit came there.
     restored: Restores | None = field(default_factory=Restores)
     error: KafkaUnavailableError | None = None
-    # Searches for these go on until their event is set.
+    # Searches for these last until their event is set.
     holds: dict[str, threading.Event] = field(default_factory=dict)
-    # For each request: from when on, and how long it would wait.
+    # For each request: its starting time, and how long it would wait.
     asked: list[tuple[int, float]] = field(default_factory=list)
 
     async def request(self, request_id: str, *, since_ms: int, wait_s: float) -> AckedRequest:
@@ -260,11 +260,11 @@ class RunningGateway:
     replays: ReplayStore
 
     def sample(self, name: str, **labels: str) -> float:
-        """A metric's value; 0 while nothing was counted."""
+        """Return a metric's value, or 0 while nothing has been counted."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
     def connections(self, what: Callable[[DoorProtocol], Any]) -> list[Any]:
-        """Something of each open connection, seen by the loop: elsewhere one may be half made."""
+        """Return something of each open connection, read in the loop, where none is half made."""
 
         async def look() -> list[Any]:
             connections = cast("set[DoorProtocol]", self.server.server_state.connections)

@@ -51,7 +51,7 @@ class Gateway:
 
 @contextlib.contextmanager
 def running(bootstrap_servers: str, **more: object) -> Iterator[Gateway]:
-    """A gateway in a process of its own, on free ports."""
+    """Run a gateway as a process of its own, on free ports."""
     ports_free: dict[str, object] = {"HIFI_GATEWAY_PORT": 0, "HIFI_GATEWAY_METRICS_PORT": 0}
     environment = settings(bootstrap_servers, **ports_free, **more)
     with started(environment) as process:
@@ -59,7 +59,9 @@ def running(bootstrap_servers: str, **more: object) -> Iterator[Gateway]:
         reader = threading.Thread(target=keep_lines, args=(process, lines))
         reader.start()
         try:
-            wait_until(lambda: _started_line(process, lines) is not None, what="it started")
+            wait_until(
+                lambda: _started_line(process, lines) is not None, what="the gateway started"
+            )
             ports = _started_line(process, lines) or {}
             yield Gateway(
                 process,
@@ -106,7 +108,7 @@ def settings(bootstrap_servers: str, **more: object) -> dict[str, str]:
 
 
 def keep_lines(process: subprocess.Popen[str], lines: list[str]) -> None:
-    """Read a process's log; the process would stand still once the pipe is full."""
+    """Read a process's log; otherwise the process would stand still once the pipe is full."""
     assert process.stderr is not None
     for line in process.stderr:
         lines.append(line)  # noqa: PERF402 - another thread reads them as they come
@@ -119,7 +121,7 @@ def _started_line(process: subprocess.Popen[str], lines: list[str]) -> dict[str,
 
 
 def new_stream(bootstrap_servers: str) -> str:
-    """A stream with its topic, known to every gateway that reads the config topic."""
+    """Create a stream with its topic, known to every gateway that reads the config topic."""
     name = f"s-{uuid.uuid4().hex}"
 
     async def make() -> None:
@@ -133,7 +135,7 @@ def new_stream(bootstrap_servers: str) -> str:
 
 
 def stored_ids(bootstrap_servers: str, stream: str) -> list[str]:
-    """The ids of all events in a stream's topic."""
+    """Return the ids of all events in a stream's topic."""
     found = asyncio.run(read_all(bootstrap_servers, stream_topic(stream)))
     return [dict(one.headers)[EVENT_ID].decode() for one in found]
 

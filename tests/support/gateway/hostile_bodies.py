@@ -1,4 +1,4 @@
-"""Bodies that are meant to hurt: what no gateway should take, and what none should choke on."""
+"""Malicious bodies: some that no gateway should accept, and some that none should choke on."""
 
 import gzip
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import brotli
 from backports import zstd
 
 MB = 1_000_000
-# The largest body that a gateway takes, before and after decoding, less a little.
+# Slightly less than the largest body that a gateway accepts, before and after decoding.
 WIRE = 4_900_000
 OPENED = 19_900_000
 
@@ -17,12 +17,12 @@ Make = Callable[[], tuple[bytes, str]]
 
 
 def gzip_bomb(size: int) -> bytes:
-    """Members of 10 MB each; deflate packs a thousand to one at best."""
+    """Return members of 10 MB each; deflate packs at most a thousand bytes into one."""
     return gzip.compress(b"[" * 10 * MB) * (size // (10 * MB))
 
 
 def zstd_bomb(size: int) -> bytes:
-    """Frames of 10 MB each, 30,000 to one."""
+    """Return frames of 10 MB each, packed 30,000 to one."""
     return zstd.compress(b"[" * 10 * MB) * (size // (10 * MB))
 
 
@@ -33,21 +33,21 @@ def zstd_bomb_of_one_frame(size: int) -> bytes:
 
 
 def brotli_bomb(size: int) -> bytes:
-    """One stream: what a flush gives for the same block is the same bytes from the second on."""
+    """Return one stream: from the second flush on, the same block gives the same bytes."""
     packer = brotli.Compressor(quality=5)
     block = b"[" * 10 * MB
     first, second, third = (packer.process(block) + packer.flush() for _ in range(3))
-    assert second == third, "a block of a brotli stream is not as the one before"
+    assert second == third, "a block of a brotli stream differs from the one before"
     stream: bytes = first + second * (size // len(block) - 1) + packer.finish()
     return stream
 
 
 def opened_to(text: bytes, encoding: str) -> Make:
-    """A body that is small on the wire and as large as allowed when it is opened."""
+    """Return a body that is small on the wire and as large as allowed once it is unpacked."""
 
     @cache
     def make() -> tuple[bytes, str]:
-        # Packed so badly that the ratio is no reason to refuse it.
+        # Packed so badly that the ratio is not a reason to refuse it.
         packed = gzip.compress(text, 1) if encoding == "gzip" else zstd.compress(text)
         return packed + _padding(encoding, max(0, len(text) // 90 - len(packed))), encoding
 
@@ -55,10 +55,10 @@ def opened_to(text: bytes, encoding: str) -> Make:
 
 
 def _padding(encoding: str, size: int) -> bytes:
-    """Bytes on the wire that open to nothing."""
+    """Return bytes on the wire that unpack to nothing."""
     if encoding == "gzip":
         return bytes(size)
-    # A skippable frame (RFC 8878, 3.1.2): its mark, its length, anything.
+    # A skippable frame (RFC 8878, 3.1.2): its mark, its length, any content.
     return b"\x50\x2a\x4d\x18" + size.to_bytes(4, "little") + bytes(size)
 
 
@@ -137,7 +137,7 @@ ENCODED: dict[str, Make] = {
     "zstd that opens to lines of brackets": opened_to(b"\n".join([b"[" * 900_000] * 22), "zstd"),
 }
 
-# Nothing is wrong with these: they cost what as many bytes of ordinary events cost, and are taken.
+# Valid bodies: they cost as much as ordinary events of the same size, and are accepted.
 COSTLY: dict[str, Make] = {
     "events of nothing but empty objects": lambda: (
         b"[" + b",".join([b'{"a":[' + b"{}," * 300_000 + b"{}]}"] * 5) + b"]",

@@ -1,7 +1,7 @@
-"""Answers that are cut, late, wrong or another's, each at its own address, for all clients to read.
+"""Odd answers (cut, late, wrong, or another request's), each at an address, for all clients.
 
 A client sends one batch of three events to each. The first answer is the odd one; later requests
-are all accepted. Seeded by nothing: the list is the same in each run.
+are all accepted. There is no seed: the list is the same in each run.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 EVENT_COUNT = 3
-# How long a request of such a client may take; a late answer takes twice as long.
+# How long a request of a tested client may take; a late answer takes twice as long.
 TIMEOUT_S = 1.5
 ACCEPTED, REJECTED = "accepted", "rejected"
-# Statuses by which every event is refused, without a word about any.
+# Statuses that refuse every event without a word about any single one.
 _OF_THE_SETUP = (301, 302, 303, 304, 307, 308, 401, 403, 404, 405, 410)
 _FINAL = (402, 406, 411, 412, 414, 415, 417, 418, 423, 424, 426, 428, 431, 451)
 _PASSING = (
@@ -73,7 +73,7 @@ def _chunked(body: bytes, size: int, last: bytes = b"0\r\n\r\n", extension: byte
 
 
 def _good() -> Iterator[Case]:
-    """Each of these accepts the events, in one way or another."""
+    """Yield answers that accept the events, in one form or another."""
     whole, plain, said = (1, 1), _answer(_yes()), _yes()
     open_end = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
     forms: dict[str, list[bytes | float]] = {
@@ -95,7 +95,7 @@ def _good() -> Iterator[Case]:
         "with 90 headers": [_answer(said, "200 OK", *(f"x-{n}: {n}" for n in range(90)))],
     }
     for what, pieces in forms.items():
-        # Node takes an answer for broken that begins with a 100 that it has not asked for.
+        # Node treats an answer as broken if it begins with a 100 that Node has not asked for.
         yield Case(f"a yes {what}", pieces, tries=(1, 2) if what == "after 100" else whole)
     for size in (1, 2, 3, 7, 1_000):
         yield Case(f"a yes in chunks of {size}", [_chunked(said, size)], tries=whole)
@@ -113,7 +113,7 @@ def _cut() -> Iterator[Case]:
     plain, chunks = _answer(_yes()), _chunked(_yes(), 20)
     for end in range(0, len(plain), _CUTS):
         yield Case(f"cut after {end} bytes", [plain[:end]])
-    # Its last line break says nothing.
+    # The last line break of an answer does not matter.
     for end in range(60, len(chunks) - 4, _CUTS):
         yield Case(f"chunks cut after {end} bytes", [chunks[:end]])
     for end in (0, 1, 20, len(_yes()) - 1):
@@ -170,7 +170,7 @@ def _of_others() -> Iterator[Case]:
 
 
 def _wrong() -> Iterator[Case]:
-    """No HTTP, or hardly: whether it is believed or not, nothing is lost, and nobody hangs."""
+    """Yield broken HTTP: clients may believe it or not, but lose no event, and never hang."""
     said, plain = _yes(), _answer(_yes())
     length = b"content-length: %d" % len(said)
     wrong = {
@@ -242,7 +242,7 @@ CASES: tuple[Case, ...] = (*_good(), *_cut(), *_late(), *_of_others(), *_wrong()
 
 @dataclass
 class OddGateway:
-    """Each case at its own address, and how many requests each has had."""
+    """Each case at its own address, and the number of requests for each."""
 
     url: str = ""
     tries: dict[int, int] = field(default_factory=dict)
@@ -274,7 +274,7 @@ class OddGateway:
 
 
 async def _requests(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int, int]]:
-    """The case that each request asks for, and how many events it brings."""
+    """Return the case that each request asks for, and its number of events."""
     while True:
         head = await reader.readuntil(b"\r\n\r\n")
         found = re.match(rb"POST /case/(\d+)/v1/streams/orders/events ", head)
@@ -304,7 +304,7 @@ def odd_gateway() -> Iterator[OddGateway]:
     thread = threading.Thread(target=loop.run_until_complete, args=[run()])
     thread.start()
     try:
-        assert started.wait(10), "it does not start"
+        assert started.wait(10), "the odd gateway does not start"
         yield gateway
     finally:
         loop.call_soon_threadsafe(ended.set)

@@ -1,7 +1,7 @@
-"""Sends without a pause through a spool, and writes down each id as soon as it was accepted.
+"""Sends without a pause through a spool, and writes down each id once it is accepted.
 
 `python -m tests.support.gateway.spooling_client URL STREAM SPOOL YES_FILE`, to be killed at any
-moment. It says "full" once its spool takes nothing more.
+moment. It prints "full" once its spool accepts nothing more.
 """
 
 import os

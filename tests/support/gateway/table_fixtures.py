@@ -30,7 +30,7 @@ ROWS = "/v1/tables/customers/rows"
 
 
 class OneProcess(TableCopies):
-    """Copies that are written where they are read: none may open a file twice."""
+    """Copies that are written where they are read: no process may open a file twice."""
 
     writers: dict[str, WrittenCopy]
     heard: dict[str, HeardFile]
@@ -52,7 +52,7 @@ class OneProcess(TableCopies):
 
 @contextmanager
 def written_copies(folder: Path) -> Iterator[OneProcess]:
-    """Copies of the tables that a test writes itself."""
+    """Return copies of the tables, which the test writes itself."""
     found = OneProcess(folder)
     found.writers, found.heard = {}, {}
     for name in ("customers", "short"):

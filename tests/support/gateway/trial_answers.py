@@ -1,4 +1,4 @@
-"""Processes that try pipelines and channels, as a gateway meets them: by a topic in memory."""
+"""Processes that try pipelines and channels, seen by a gateway: through a topic in memory."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ from tests.support.kafka.memory_topic import Take
 
 @dataclass
 class Trier:
-    """Gives one answer to all, and keeps the requests."""
+    """Gives the same answer to all requests, and keeps them."""
 
     publisher: FakePublisher
     answer: TrialAnswer
@@ -32,7 +32,7 @@ class Trier:
             asked = read_trial(record.value)
             if isinstance(asked, TrialAsked):
                 self.asked.append(asked)
-                # Gateways pass over a value that is no answer, and over another's answer.
+                # Gateways ignore a value that is not an answer, and answers to others.
                 for key, value in (
                     (record.key, b"nonsense"),
                     (b"another", TrialAnswer("not for you").to_bytes()),
@@ -45,7 +45,7 @@ class Trier:
 
 @contextmanager
 def trier(publisher: Publisher, answer: TrialAnswer) -> Iterator[Trier]:
-    """Run one in a thread of its own, until the end of the block."""
+    """Run a trier in a thread of its own, until the end of the block."""
     trying = Trier(_known(publisher), answer)
     with _followed(trying.publisher, trying.take):
         yield trying
@@ -53,7 +53,7 @@ def trier(publisher: Publisher, answer: TrialAnswer) -> Iterator[Trier]:
 
 @contextmanager
 def observer(publisher: Publisher, sender: ChannelSender) -> Iterator[None]:
-    """Observe's own part that tries channels, in a thread of its own."""
+    """Run observe's part that tries channels, in a thread of its own."""
 
     async def answer(row: RecordOut) -> None:
         event = Event.of(id="", key=row.key, value=row.value, headers=())

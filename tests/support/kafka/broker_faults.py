@@ -18,11 +18,11 @@ _LOOK_S, _MOMENT_S = 0.05, 0.002
 
 @contextmanager
 def frozen(cluster: Cluster, broker_id: int) -> Iterator[None]:
-    """SIGSTOP for as long as the block lasts: it keeps its connections and answers nothing."""
+    """Freeze a broker for the block: it keeps its connections and answers nothing."""
     child = cluster.child(broker_id)
     child.send(signal.SIGSTOP)
     try:
-        # On a busy machine its threads go on for a moment, and take what comes.
+        # On a busy machine its threads run on for a moment, and accept requests.
         while not _stands_still(child.pid):
             time.sleep(_MOMENT_S)
         yield
@@ -37,7 +37,7 @@ def _stands_still(pid: int) -> bool:
 
 @contextmanager
 def killed(cluster: Cluster, broker_id: int) -> Iterator[None]:
-    """Kill a broker with -9, without a goodbye; it starts again at the end of the block."""
+    """Kill a broker with -9, without a goodbye; it restarts at the end of the block."""
     cluster.child(broker_id).kill()
     try:
         yield
@@ -46,7 +46,7 @@ def killed(cluster: Cluster, broker_id: int) -> Iterator[None]:
 
 
 def stop_broker(cluster: Cluster, broker_id: int) -> None:
-    """Stop a broker in order: it hands its leaderships over first."""
+    """Stop a broker in order: it hands over its leaderships first."""
     cluster.child(broker_id).stop(STOP_TIMEOUT_S)
 
 
@@ -68,7 +68,7 @@ def wait_in_sync(cluster: Cluster) -> None:
 
 
 async def _under_replicated(servers: str) -> list[str]:
-    """Each broker is asked: one that was away may not know yet what it missed."""
+    """Ask each broker: one that was away may not know yet what it missed."""
     client = AIOKafkaClient(bootstrap_servers=servers)
     await client.bootstrap()
     try:

@@ -1,8 +1,8 @@
 """An embedded cluster whose brokers reach each other over links that can be cut.
 
-Clients reach them as always. Each broker knows the others by names, which its own Java takes to
-addresses of loopback that are its own: there a link listens, and passes on what it gets. A link
-that is cut holds its bytes until it is whole again, as a network does that loses packets.
+Clients reach them as usual. Each broker knows the others by names, which its own Java resolves to
+loopback addresses of its own: a link listens there, and passes on its bytes. A link that is cut
+holds its bytes until it is restored, like a network that loses packets.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _PATIENCE_S = 10.0
 class Links:
     """A link from each broker to each other one, in a thread of their own: on Linux.
 
-    Elsewhere loopback is one address.
+    Other systems have only one loopback address.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Links:
         self._held: dict[int, int] = {}
 
     def open(self, ports: Mapping[int, Sequence[int]]) -> None:
-        """Listen; raises OSError where this machine lacks some of these addresses of loopback."""
+        """Listen; raise OSError where this machine lacks some of these loopback addresses."""
         self._thread.start()
         try:
             self._ask(self._listen(ports))
@@ -49,12 +49,12 @@ class Links:
         self._loop.close()
 
     def cut(self, broker_id: int) -> None:
-        """Let no bytes pass between this broker and the others any more."""
+        """From now on, let no bytes pass between this broker and the others."""
         self._held[broker_id] = 0
         self._loop.call_soon_threadsafe(self._whole[broker_id].clear)
 
     def mend(self, broker_id: int) -> int:
-        """Gives how many bytes were held."""
+        """Restore the links; return how many bytes were held."""
         self._loop.call_soon_threadsafe(self._whole[broker_id].set)
         return self._held.pop(broker_id, 0)
 
@@ -96,7 +96,7 @@ class Links:
         except OSError:
             pass
         finally:
-            # Also that somebody is gone does not come through.
+            # The end of a connection does not get through, either.
             await self._pass(ends, b"")
             writer.close()
 
@@ -114,14 +114,14 @@ class Links:
 
 
 def address_of(source: int, target: int) -> str:
-    """The address at which the link from one broker to another listens."""
+    """Return the address at which the link from one broker to another listens."""
     return f"127.0.{source}.{target}"
 
 
 class LinkedCluster(Cluster):
-    """A cluster as `hifi up` makes it, but brokers reach each other by links; without a lock."""
+    """A cluster like that of `hifi up`, but with links between brokers, and no access control."""
 
-    # None where this machine does not have the addresses: brokers reach each other as always.
+    # None where this machine lacks the addresses: brokers then reach each other as usual.
     links: Links | None = None
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -145,7 +145,7 @@ class LinkedCluster(Cluster):
             folder = self._broker_folder(one.broker_id)
             (folder / "hosts").write_text(_hosts(one.broker_id, self._brokers))
             with (folder / "server.properties").open("a") as file:
-                # The later one of two lines with the same name counts.
+                # If two lines have the same name, the later one counts.
                 file.write(_inner_listener(one, self._all, inner[one.broker_id]))
 
     @property
@@ -160,7 +160,7 @@ class LinkedCluster(Cluster):
 
 
 def _inner_listener(broker: BrokerAddress, brokers: Sequence[BrokerAddress], port: int) -> str:
-    """The settings of a listener for brokers only, beside the one for clients."""
+    """Return the settings of a listener for brokers only, beside the one for clients."""
     client, name = f"PLAINTEXT://{HOST}:{broker.port}", _name(broker.broker_id)
     voters = [f"{one.broker_id}@{_name(one.broker_id)}:{one.controller_port}" for one in brokers]
     settings = {
@@ -178,7 +178,7 @@ def _inner_listener(broker: BrokerAddress, brokers: Sequence[BrokerAddress], por
 
 
 def _hosts(broker_id: int, brokers: Iterable[int]) -> str:
-    """The addresses of all names that a broker can find."""
+    """Return the addresses of all names that a broker can find."""
     lines = [f"{HOST} localhost {_name(broker_id)}"]
     lines += [f"{address_of(broker_id, one)} {_name(one)}" for one in brokers if one != broker_id]
     return "\n".join(lines) + "\n"

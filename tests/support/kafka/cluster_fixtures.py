@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def jars_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache with both jar sets in it, fetched once if this machine has none."""
+    """Return the cache with both jar sets, downloaded once if this machine has none."""
     cache = default_cache()
     ensure_jars("broker", cache=cache)
     ensure_jars("spark", cache=cache)
     if request.config.getoption("--part") is not None:
-        # No other test need load Spark for this.
+        # Other tests need not load Spark for this.
         from tests.support.suite.class_archives import make_class_archives  # noqa: PLC0415
 
         make_class_archives(cache, tmp_path_factory.mktemp("first-of-all"))
@@ -31,19 +31,19 @@ def jars_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Cluster]:
-    """One broker for all tests of the session: give every topic a name of its own."""
+    """Run one broker for all tests of the session: give every topic a name of its own."""
     with Cluster(folder=tmp_path_factory.mktemp("kafka"), cache=jars_cache) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def kafka_three(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Cluster]:
-    """Three brokers; a test that stops one must start it again and wait until all is in sync."""
+    """Run three brokers; a test that stops one must restart it and wait until all are in sync."""
     folder = tmp_path_factory.mktemp("kafka-three")
     cluster = Cluster(folder=folder, cache=jars_cache, brokers=3)
     cluster.start()
     try:
         yield cluster
     finally:
-        # Nobody reads it again, and in order the last one may wait for a quorum.
+        # Nobody reads the data again, and in an orderly stop the last one may wait for a quorum.
         cluster.stop(timeout_s=0)

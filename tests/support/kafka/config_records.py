@@ -1,4 +1,4 @@
-"""Writes the config topic past the control plane, to set a scene for a benchmark or a test."""
+"""Writes the config topic without the control plane, to set a scene for a benchmark or a test."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from shared.runtime.kafka.clients import new_producer, running
 
 
 async def write_config(bootstrap_servers: str, objects: Iterable[ConfigObject]) -> None:
-    """Store config objects; returns after Kafka has reported each."""
+    """Store config objects; return after Kafka has reported each."""
     await write_records(bootstrap_servers, [(item.config_key, item.to_json()) for item in objects])
 
 

@@ -1,4 +1,4 @@
-"""Writes records to a real Kafka as none of ours would, and reads all that a topic holds."""
+"""Writes records to a real Kafka that no process of Hifi would write, and reads whole topics."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from shared.runtime.kafka.clients import running
 from shared.runtime.kafka.connection import client_connection
 from shared.runtime.kafka.reader import KafkaReader
 
-# A test's records are there at once; a machine with other work may take its time.
+# A test's records are there at once, but a busy machine may take its time.
 _READ_TIMEOUT_S = 60.0
 _POLL_MS = 500
 # A topic without a leader has one a moment later, or the broker is gone.
@@ -21,7 +21,7 @@ _AGAIN_S = 0.2
 
 
 def anywhere(_nth: int, _row: RecordOut) -> None:
-    """The Kafka partition that the key says."""
+    """Choose the Kafka partition by the key."""
 
 
 async def write_rows(
@@ -30,7 +30,7 @@ async def write_rows(
     *,
     partition_of: Callable[[int, RecordOut], int | None] = anywhere,
 ) -> None:
-    """Write rows in order; returns after Kafka has reported each."""
+    """Write rows in order; return after Kafka has reported each."""
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers, acks="all", max_request_size=OUTCOME_BYTES_MAX
     )
@@ -48,7 +48,7 @@ async def write_rows(
 
 
 async def read_all(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
-    """Every record that a topic has now; none of a transaction that broke off."""
+    """Return every record that a topic has now, except those of aborted transactions."""
     consumer = AIOKafkaConsumer(
         **client_connection(bootstrap_servers),
         enable_auto_commit=False,
@@ -67,7 +67,7 @@ async def read_all(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
 
 
 async def _spans(consumer: AIOKafkaConsumer, topic: str) -> dict[KafkaPartition, tuple[int, int]]:
-    """The spans of a topic; for a moment nobody gives those of a broker that a test has frozen."""
+    """Return the spans of a topic; those of a broker that was just frozen come a moment later."""
     while True:
         try:
             return await KafkaReader(consumer).spans([topic])

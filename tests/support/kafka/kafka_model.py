@@ -1,9 +1,9 @@
-"""Kafka partitions on three brokers in virtual time, as far as a producer can tell.
+"""Kafka partitions on three brokers in virtual time, as seen by a producer.
 
-Leaders append and wait for the replicas in sync; followers fetch, fall behind, leave and come back;
-a controller elects; brokers pause, die, restart and learn late who leads. A former leader truncates
-the records that it lost when it follows. Brokers tell batches apart by producer id, epoch and
-sequence number, as `ProducerAppendInfo` does. Modelled on Apache Kafka 4's ReplicaManager.
+Leaders append and wait for the replicas in sync; followers fetch, fall behind, leave and return; a
+controller elects; brokers pause, die, restart and learn late who leads. When a former leader
+follows, it truncates the records that it lost. Brokers tell batches apart by producer id, epoch and
+sequence number, like `ProducerAppendInfo`. Modelled on Apache Kafka 4's ReplicaManager.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.support.kafka.kafka_replica import Leadership, Replica, SentBatch, St
 BROKERS = (0, 1, 2)
 MIN_IN_SYNC = 2
 TICK_S = 0.04
-# How often a broker meets what nobody has thought of, before an append and after it.
+# How often a broker has an unexpected error, before an append and after it.
 _STRANGE = 0.002
 
 NONE, SERVER_ERROR = 0, -1
@@ -31,7 +31,7 @@ UNKNOWN_TOPIC, NOT_LEADER, TIMED_OUT, TOO_FEW, TOO_FEW_AFTER_APPEND = 3, 6, 7, 1
 
 @dataclass(eq=False)
 class Partition:
-    """A Kafka partition: what the controller has decided, and a replica on each broker."""
+    """A Kafka partition: the controller's decision, and a replica on each broker."""
 
     decided: Leadership
     in_sync: set[int]
@@ -45,11 +45,11 @@ class Broker:
     id: int
     is_alive: bool = True
     awake: asyncio.Event = field(default_factory=asyncio.Event)
-    # Done when it dies: whoever waits for an answer hears of it.
+    # Done when the broker dies, which wakes everybody who waits for an answer.
     died: "asyncio.Future[None]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    # Until then it knows no topics yet.
+    # Until then the broker knows no topics.
     knows_topics_at_s: float = 0.0
 
     @property
@@ -58,7 +58,7 @@ class Broker:
 
 
 class _Waiting(NamedTuple):
-    """A produce that was appended, and waits for the replicas in sync."""
+    """A produce request that was appended, and waits for the replicas in sync."""
 
     place: KafkaPartition
     broker: int
@@ -84,7 +84,7 @@ class ModelCluster:
             )
         for broker in self.brokers.values():
             broker.awake.set()
-        # How long a replica may lag, and a broker may be silent, before it leaves.
+        # How long a replica may lag, and how long a broker may be silent, before it is removed.
         self.lag_max_s = rng.uniform(0.5, 3)
         self.session_s = rng.uniform(0.5, 4)
         self._silent_since_s: dict[int, float] = {}
@@ -115,14 +115,14 @@ class ModelCluster:
             broker.awake.set()
 
     async def kill(self, number: int, for_s: float) -> None:
-        """Kill a broker as `kill -9` does: it keeps its log."""
+        """Kill a broker like `kill -9`: it keeps its log."""
         broker = self.brokers[number]
         if broker.is_alive:
             self.seen["kills"] += 1
             await self._be_away(broker, for_s)
 
     async def stop_in_order(self, number: int, for_s: float) -> None:
-        """Leaderships are handed over first; it leaves the replicas in sync."""
+        """Hand over a broker's leaderships first; then let it leave the replicas in sync."""
         broker = self.brokers[number]
         if broker.is_well:
             self.seen["orderly stops"] += 1
@@ -137,7 +137,7 @@ class ModelCluster:
                 await self._be_away(broker, for_s)
 
     def move_leader(self) -> None:
-        """Elect another leader: the old one stays, and learns of it as others do."""
+        """Elect another leader: the old one stays, and learns of it like the others."""
         place, partition = self.rng.choice(list(self.partitions.items()))
         others = {n for n in partition.in_sync if self.brokers[n].is_alive}
         others.discard(partition.decided.leader or 0)
@@ -193,7 +193,7 @@ class ModelCluster:
         self.seen["elections"] += 1
         partition.decided = Leadership(leader, partition.decided.epoch + 1)
         for number in BROKERS:
-            # Some learn of it late.
+            # Some brokers learn of it late.
             late_s = self.rng.choice((0.0, 0.01, 0.1, self.rng.uniform(0, 1)))
             self._loop.call_later(late_s, self._learn, place, number, partition.decided)
 
@@ -212,7 +212,7 @@ class ModelCluster:
             return
         replica.knows = decided
         replica.fetched, replica.level_at_s = {}, {}
-        # Requests that wait for a leader that is none any more end at once.
+        # Requests that wait for a former leader end at once.
         self._drop_waiting(place, number)
         if decided.leader == number:
             replica.level_at_s = dict.fromkeys(BROKERS, self.now_s())
@@ -227,13 +227,14 @@ class ModelCluster:
             if leader_id is None or leader_id == number or not self.brokers[number].is_well:
                 continue
             leader = partition.replicas[leader_id]
-            # A leader serves who knows the same leadership, and only while it knows it itself.
+            # A leader serves only replicas that know the same leadership, and only while it knows
+            # it itself.
             if not self.brokers[leader_id].is_well or leader.knows != replica.knows:
                 continue
             if self.rng.random() < 0.2:
                 continue
             self.seen["truncated"] += replica.truncate(leader)
-            # It asks from here on: the leader hears of what it copies now in the next turn.
+            # A follower asks from here on: the leader hears of these copies only in the next turn.
             leader.fetched[number] = replica.end
             if replica.end == leader.end:
                 leader.level_at_s[number] = now_s
@@ -246,7 +247,7 @@ class ModelCluster:
         self, partition: Partition, number: int, leader: Replica, now_s: float
     ) -> None:
         if partition.decided == leader.knows:
-            # The controller takes this only of the leader that it has chosen.
+            # The controller accepts this only from the leader that it has chosen.
             for other in set(BROKERS) - {number}:
                 behind_s = now_s - leader.level_at_s.get(other, -math.inf)
                 fetched = leader.fetched.get(other, 0)
@@ -257,7 +258,7 @@ class ModelCluster:
                     if is_level and other in leader.fetched and behind_s <= self.lag_max_s:
                         partition.in_sync.add(other)
             leader.in_sync = set(partition.in_sync)
-        # One that has lost its leadership without knowing waits for those that it knew last.
+        # A leader that does not know of its end waits for the replicas that it last knew.
         others = leader.in_sync - {number}
         reached = min([leader.end, *[leader.fetched.get(n, 0) for n in others]])
         leader.high_watermark = max(leader.high_watermark, reached)
@@ -299,7 +300,7 @@ class ModelCluster:
     def _judge(
         self, number: int, place: KafkaPartition, replica: Replica, sent: SentBatch
     ) -> int | StoredBatch | None:
-        """Judge as `Replica.judge` does, after a broker's own checks."""
+        """Judge like `Replica.judge`, after a broker's own checks."""
         if self.now_s() < self.brokers[number].knows_topics_at_s:
             return UNKNOWN_TOPIC
         if replica.knows.leader != number:
@@ -348,14 +349,16 @@ class ModelCluster:
     # -- afterwards --
 
     def log(self, place: KafkaPartition) -> Iterator[tuple[int, str]]:
-        """The offset and id of each record that the leader has."""
+        """Return the offset and id of each record that the leader has."""
         partition = self.partitions[place]
-        assert partition.decided.leader is not None, "it is healed"
+        assert partition.decided.leader is not None, (
+            "the Kafka partition has no leader: the model is not healed"
+        )
         for stored in partition.replicas[partition.decided.leader].batches:
             yield from enumerate(stored.sent.ids, stored.offset)
 
     def is_level(self) -> bool:
-        """Whether all replicas have the same records, and each knows the leader."""
+        """Return whether all replicas have the same records, and each knows the leader."""
         return (
             all(
                 replica.knows == partition.decided

@@ -1,4 +1,4 @@
-"""A producer's connections to the brokers of `kafka_model`: slow, lossy, and late at times."""
+"""A producer's connections to the brokers of `kafka_model`: slow, lossy, and sometimes late."""
 
 import asyncio
 import re
@@ -20,12 +20,12 @@ _EVENT_ID = re.compile(rb'"<(\w+)>"')
 
 
 def event_value(event_id: str) -> bytes:
-    """A value by which an event is known in a request's bytes."""
+    """Return a value that identifies an event in a request's bytes."""
     return f'"<{event_id}>"'.encode()
 
 
 def read_request(raw: bytes) -> dict[KafkaPartition, SentBatch]:
-    """The batches of a produce request, as a broker reads them."""
+    """Return the batches of a produce request, as a broker reads them."""
     found, at = {}, _BEFORE_TOPICS
     (topic_count,) = _INT.unpack_from(raw, at)
     at += 4
@@ -42,12 +42,12 @@ def read_request(raw: bytes) -> dict[KafkaPartition, SentBatch]:
             producer_id, epoch, first = _NUMBERED.unpack_from(batch, _NUMBERED_AT)
             ids = tuple(each.decode() for each in _EVENT_ID.findall(batch))
             found[KafkaPartition(topic, number)] = SentBatch(producer_id, epoch, first, ids)
-    assert at == len(raw), "a request is read to its end"
+    assert at == len(raw), "a request has bytes after its end"
     return found
 
 
 class KnownCluster:
-    """The leaders of Kafka partitions, as the client has last heard."""
+    """The leaders of Kafka partitions that the client last heard of."""
 
     def __init__(self, model: ModelCluster) -> None:
         self._model = model
@@ -100,7 +100,7 @@ class ModelClient:
         return self._rng.choice(list(self.model.brokers))
 
     async def ready(self, number: int) -> bool:
-        """Connected, at once or after a while; a frozen broker keeps the connections it has."""
+        """Return whether a broker is connected, perhaps late; a frozen one keeps connections."""
         broker = self.model.brokers[number]
         if self._connected.get(number) is broker.died and not broker.died.done():
             return True
@@ -130,7 +130,7 @@ class ModelClient:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.shield(carrying)
         except TimeoutError as error:
-            # A batch on its way may come later, by the connection that is closed now.
+            # A batch on its way may arrive later, over the connection that is closed now.
             self._connected.pop(number, None)
             raise RequestTimedOutError from error
         except KafkaConnectionError:
@@ -143,10 +143,10 @@ class ModelClient:
         died, begun_s = broker.died, self.model.now_s()
         await self._lag()
         if self._rng.random() < 0.01:
-            # A network that holds it for longer than anybody waits.
+            # The network holds it for longer than anybody waits.
             await asyncio.sleep(self._rng.uniform(0, 3 * self._timeout_s))
         await broker.awake.wait()
-        # A broker that wakes serves its connections in any order.
+        # A broker that wakes up serves its connections in any order.
         await self._lag()
         if died.done():
             raise KafkaConnectionError
@@ -184,5 +184,5 @@ class ModelClient:
         return True
 
     async def _lag(self) -> None:
-        # Now and then as long as a retransmission takes.
+        # Sometimes a message takes as long as a retransmission.
         await asyncio.sleep(self._rng.choice((0.0, 0.001, 0.005, 0.02, self._rng.uniform(0, 0.4))))

@@ -1,4 +1,4 @@
-"""A broker's copy of a Kafka partition in `kafka_model`: the repeats it finds, and its drops."""
+"""A broker's copy of a Kafka partition in `kafka_model`: finding repeats, dropping records."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -39,7 +39,7 @@ class Leadership(NamedTuple):
 
 @dataclass(eq=False)
 class Replica:
-    """A broker's copy of a Kafka partition, and what that broker believes of it."""
+    """A broker's copy of a Kafka partition, and the broker's beliefs about it."""
 
     knows: Leadership
     batches: list[StoredBatch] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Replica:
         return self.batches[-1].end if self.batches else 0
 
     def judge(self, sent: SentBatch) -> int | StoredBatch | None:
-        """An error code, or the batch that this one repeats, or None: it is next."""
+        """Return an error code, or the batch that this one repeats, or None if it is next."""
         of_producer = [b for b in self.batches if b.sent.producer_id == sent.producer_id]
         if not of_producer:
             return None

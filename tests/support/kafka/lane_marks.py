@@ -1,4 +1,4 @@
-"""Reads from a real Kafka how far lanes are, and what may be under way: their marks."""
+"""Reads lanes' marks from a real Kafka: their positions, and the work that may be under way."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ Marked = tuple[KafkaPartition, Mark]
 
 
 def marks_written(bootstrap_servers: str, destination_id: str) -> Sequence[Marked]:
-    """Every mark of a destination that the log still has, in the order of writing."""
+    """Return every mark of a destination that the log still has, in the order of writing."""
     records = asyncio.run(read_all(bootstrap_servers, LANES))
     opened = [open_mark(record.key or b"", record.value) for record in records]
     return [
@@ -27,13 +27,13 @@ def newest(marks: Sequence[Marked]) -> dict[KafkaPartition, Mark]:
 
 
 def passed(bootstrap_servers: str, destination_id: str) -> int:
-    """How many events a lane has behind it, of a stream that begins at 0."""
+    """Return how many events a lane has passed, of a stream that begins at 0."""
     marks = newest(marks_written(bootstrap_servers, destination_id))
     return sum(mark.at for mark in marks.values())
 
 
 def may_be_sent(marks: Sequence[Marked]) -> set[tuple[str, int, int]]:
-    """Topic, Kafka partition and offset of all that these marks say to be under way."""
+    """Return topic, Kafka partition and offset of everything under way according to these marks."""
     return {
         (*where, offset)
         for where, mark in marks
@@ -43,6 +43,6 @@ def may_be_sent(marks: Sequence[Marked]) -> set[tuple[str, int, int]]:
 
 
 def follows(bootstrap_servers: str, destination_id: str) -> bool:
-    """Whether a lane follows its log, as in real time."""
+    """Return whether a lane follows its log, as in real time."""
     marks = newest(marks_written(bootstrap_servers, destination_id))
     return any(mark.until >= OPEN for mark in marks.values())

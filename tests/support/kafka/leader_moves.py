@@ -1,4 +1,4 @@
-"""Moves the leaders of Kafka partitions in order, as an operator does: by Kafka's admin protocol.
+"""Moves leaders of Kafka partitions in order, like an operator, by Kafka's admin protocol.
 
 The preferred leader is the first of a Kafka partition's replicas. So a move is a reassignment to
 the same brokers in another order, which copies nothing, and the election of the preferred leader.
@@ -28,12 +28,12 @@ from aiokafka.protocol.types import (
 from shared.runtime.kafka.clients import KafkaClient, new_client, running
 from shared.runtime.setup_error import KafkaUnavailableError
 
-# aiokafka does not speak ElectLeaders (KIP-460), of which version 2 is the newest.
+# aiokafka lacks ElectLeaders (KIP-460), whose newest version is 2.
 _ELECT_LEADERS = 43
 _PREFERRED = 0
-# Kafka's codes for an election that changes nothing, and for a leader that is not in sync just now.
+# Kafka's codes for an election that changes nothing, and for a leader that is out of sync.
 _NOT_NEEDED, _NOT_AVAILABLE = 84, 80
-# The asked broker may need a controller that stands still; the others elect another one.
+# The asked broker may need a frozen controller; then the others elect a new one.
 _REQUEST_MS = 2_000
 _LOOK_S = 0.1
 _TAGS = ("tags", TaggedFields)
@@ -51,13 +51,13 @@ class PartitionLeader:
     in_sync: frozenset[int]
 
 
-# By Kafka partition the order of replicas that it is to have, whose first is to lead.
+# By Kafka partition, the new order of its replicas, whose first is to lead.
 _Orders: TypeAlias = Mapping[PartitionLeader, tuple[int, ...]]
 _Wanted: TypeAlias = Callable[[Sequence[PartitionLeader], Collection[int]], _Orders]
 
 
 async def all_led(client: KafkaClient, *, but: Collection[int] = ()) -> list[PartitionLeader]:
-    """Every Kafka partition, as one of the brokers knows it that are none of `but`."""
+    """Return every Kafka partition, as known by a broker that is none of `but`."""
     node = choice([one.nodeId for one in client.cluster.brokers() if one.nodeId not in but])
     answer = (await client.send(node, MetadataRequest(None))).to_object()
     return [
@@ -84,7 +84,7 @@ async def elect_preferred(servers: str, *, but: Collection[int] = (), patience_s
 
 
 def moved_orders(led: Sequence[PartitionLeader], but: Collection[int]) -> _Orders:
-    """The order of replicas that each is to have: the next one in sync comes first."""
+    """Return the order of replicas that each is to have: the next one in sync comes first."""
     orders = {}
     for one in led:
         at = one.replicas.index(one.leader) if one.leader in one.replicas else -1
@@ -96,7 +96,7 @@ def moved_orders(led: Sequence[PartitionLeader], but: Collection[int]) -> _Order
 
 
 def preferred_orders(led: Sequence[PartitionLeader], but: Collection[int]) -> _Orders:
-    """The order of replicas where the leader is not the preferred one."""
+    """Return the order of replicas where the leader is not the preferred one."""
     return {
         one: one.replicas
         for one in led
@@ -193,7 +193,7 @@ class _ElectLeaders2(RequestStruct):  # type: ignore[misc]
 
 
 class _ElectLeadersRequest(Request[_ElectLeaders2]):  # type: ignore[misc]
-    """Asks for the election of each one's preferred leader."""
+    """A request to elect the preferred leader of each Kafka partition."""
 
     API_KEY = _ELECT_LEADERS
 

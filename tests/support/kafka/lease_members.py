@@ -34,7 +34,7 @@ class NotedWork:
     deeds: list[MemberStep]
     drain_s: float = 0.02
     held: frozenset[int] = frozenset()
-    # Slots whose work ends when `let_go` is set, and not before.
+    # Slots whose work ends only when `let_go` is set.
     hangs: frozenset[int] = frozenset()
     let_go: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -62,7 +62,7 @@ class NotedWork:
 async def member(
     kafka: str, group: str, work: NotedWork, **options: Any
 ) -> AsyncIterator[LeaseMember]:
-    """One that leaves in order when the block ends."""
+    """Run a member that leaves in order when the block ends."""
     one = LeaseMember(kafka, group, work, slot_count=SLOTS, **options)
     stop = asyncio.Event()
     running = asyncio.create_task(one.run(stop))
@@ -74,13 +74,13 @@ async def member(
 
 
 def child_member(name: str, kafka: str, group: str, session_s: float, log: Path) -> Child:
-    """A member in a process of its own, which writes its steps to its log."""
+    """Start a member in a process of its own, which writes its steps to its log."""
     argv = [sys.executable, __file__, name, kafka, group, str(session_s)]
     return Child(name, argv, log=log, env={"PYTHONPATH": str(_REPO)})
 
 
 def deeds_of(child: Child) -> list[MemberStep]:
-    """The steps that a process has printed so far."""
+    """Return the steps that a process has printed so far."""
     lines = child.log.read_text().splitlines()
     rows = [json.loads(line) for line in lines if line.startswith("[")]
     return [MemberStep(at_s, who, what, frozenset(slots)) for at_s, who, what, slots in rows]

@@ -16,22 +16,22 @@ Take = Callable[[Sequence[RecordIn]], Any]
 
 
 class ToldTopics:
-    """One Kafka partition each. A follower sees all records so far, and then each new one."""
+    """Topics of one Kafka partition each. A follower gets all records, old ones first."""
 
     def __init__(self) -> None:
         self.fate = Fate.STORED
-        # As if the writer had died just before.
+        # The writer dies before it writes.
         self.is_dying = False
         # How far the log's clock is ahead of ours.
         self.ahead_ms = 0
         self.logs: dict[str, list[RecordIn]] = defaultdict(list)
         self._takers: dict[str, list[Take]] = defaultdict(list)
-        # Gateways of a test run in threads of their own.
+        # A test's gateways run in threads of their own.
         self._turn = threading.Lock()
 
     @contextmanager
     def followed(self, takes: Mapping[str, Take]) -> Iterator[None]:
-        """Show each topic to its taker, in the loop that this is called in."""
+        """Show each topic to its taker, in the loop of the caller."""
         loop = asyncio.get_running_loop()
 
         def taker_of(take: Take) -> Take:
@@ -50,7 +50,7 @@ class ToldTopics:
                     self._takers[topic].remove(taker)
 
     def write(self, topic: str, value: bytes) -> None:
-        """A record as none of ours would write."""
+        """Write a record that no process of Hifi would write."""
         self.publish(topic, [Event.of(id="", key=b"key", value=value, headers=())])
 
     def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:

@@ -1,4 +1,4 @@
-"""Brokers as a test scripts them: each batch waits until the test decides its fate."""
+"""Brokers scripted by a test: each batch waits until the test decides its fate."""
 
 import asyncio
 import struct
@@ -21,7 +21,7 @@ _NUMBERED = struct.Struct(">qhi")
 
 
 class ScriptedCluster:
-    """The leaders of topics; a topic that it does not name is not there."""
+    """The leaders of topics; other topics do not exist."""
 
     def __init__(self) -> None:
         self.leaders: dict[str, list[int]] = {"ours": [0], "theirs": [1]}
@@ -48,7 +48,7 @@ class SentBatch(NamedTuple):
 
     @property
     def numbered(self) -> tuple[int, int, int]:
-        """The producer's id and epoch, and the number of the first record."""
+        """Return the producer's id and epoch, and the number of the first record."""
         producer_id, epoch, number = _NUMBERED.unpack_from(self.raw, 43)
         return producer_id, epoch, number
 
@@ -56,7 +56,7 @@ class SentBatch(NamedTuple):
         self.answered.set_result(BatchOutcome(0, 5))
 
     def fail(self, error: KafkaError) -> None:
-        """Refuse, or do not answer if the error is none of Kafka's codes."""
+        """Refuse the batch; without a Kafka code, do not answer."""
         if errno := getattr(error, "errno", None):
             self.answered.set_result(BatchOutcome(errno, -1))
         else:
@@ -68,7 +68,7 @@ class ScriptedClient:
 
     def __init__(self) -> None:
         self.cluster = ScriptedCluster()
-        # By topic.
+        # Batches under way, by topic.
         self.under_way: dict[str, SentBatch] = {}
         self.requests: list[set[str]] = []
         self.ids = iter(range(7, 100))
@@ -106,7 +106,7 @@ class ScriptedClient:
             await self.may_number.wait()
             return SimpleNamespace(error_code=0, producer_id=next(self.ids), producer_epoch=0)
         written = [parcel for parcel in request.parcels if not parcel.handover.is_over]
-        # The client encodes as it writes, and marks the events that may be stored from here on.
+        # The client encodes while it writes, and marks the events that may be stored from here on.
         request.encode()
         self.requests.append({parcel.place.topic for parcel in written})
         sent = {}
@@ -136,11 +136,11 @@ class Scene:
 
     async def until(self, is_so: Callable[[], object]) -> None:
         async with asyncio.timeout(5):
-            while not is_so():  # noqa: ASYNC110 - what we wait for has no event of its own
+            while not is_so():  # noqa: ASYNC110 - the condition sets no event
                 await asyncio.sleep(0.001)
 
     async def under_way(self, topic: str) -> SentBatch:
-        """The next batch that comes for a topic."""
+        """Return the next batch that arrives for a topic."""
         await self.until(lambda: topic in self.client.under_way)
         return self.client.under_way.pop(topic)
 

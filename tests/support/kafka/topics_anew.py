@@ -1,4 +1,4 @@
-"""Deletes topics and makes them again, and deletes from the beginning of logs, as people do."""
+"""Deletes and recreates topics, and deletes the beginnings of logs, as people do."""
 
 import asyncio
 import time
@@ -15,14 +15,14 @@ _PATIENCE_S = 60.0
 
 
 async def make_anew(servers: str, spec: TopicSpec) -> None:
-    """All that it held is gone, and its offsets begin again."""
+    """Delete and recreate a topic: its records are gone, and offsets begin at 0."""
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
     try:
         await admin.delete_topics([spec.name])
         until_s = time.monotonic() + _PATIENCE_S
         while spec.name in await admin.list_topics():
-            assert time.monotonic() < until_s, f"{spec.name} is still there"
+            assert time.monotonic() < until_s, f"{spec.name} still exists"
             await asyncio.sleep(0.05)
     finally:
         await admin.close()
@@ -31,7 +31,7 @@ async def make_anew(servers: str, spec: TopicSpec) -> None:
 
 
 async def forget(servers: str, upto: Position) -> None:
-    """Delete all records before these offsets, as when they have grown too old."""
+    """Delete all records before these offsets, as if they had grown too old."""
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
     try:

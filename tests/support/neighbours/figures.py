@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-# The promise: at most this many times what it was, or this much more.
+# The promise: at most this many times the former wait, or this much more.
 TIMES_MAX, MORE_MS_MAX = 1.5, 20.0
-# A pipeline may be late by this when the executor that works on it is ended.
+# How late a pipeline may be when the executor that works on it is ended.
 EXECUTOR_ENDED_MS_MAX = 15_000.0
 # With fewer samples a 99th percentile is just the slowest one.
 SAMPLES_MIN = 100
@@ -16,7 +16,7 @@ _COLUMNS = ("what the worst tenant does", "the neighbour's", "before", "during",
 
 
 def quantile(samples: Sequence[float], part: float) -> float:
-    """The nearest rank: a sample that at least this part of all is not above."""
+    """Return the nearest rank: the sample that at least this part of all does not exceed."""
     ordered = sorted(samples)
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
@@ -38,14 +38,14 @@ class Round:
 class Verdict:
     """One line of the table: p99 before and during, in ms.
 
-    It is the median of the rounds', or that of all rounds together where each has few samples.
+    It is the median over the rounds, or over all rounds together where each has few samples.
     """
 
     worst: str
     probe: str
     before_ms: float
     during_ms: float
-    # The longest that any took during any round.
+    # The longest time of any request during any round.
     most_ms: float
     # The least number of samples.
     samples: int
@@ -82,7 +82,7 @@ class Verdict:
 def verdicts(
     worst: str, rounds: Sequence[Round], *, has_ended_executors: bool = False
 ) -> list[Verdict]:
-    """One for each probe."""
+    """Return one verdict for each probe."""
     found = []
     for probe in rounds[0].before.took_ms:
         before, of_before = _p99([each.before for each in rounds], probe)
@@ -94,7 +94,7 @@ def verdicts(
 
 
 def _p99(windows: Sequence[Window], probe: str) -> tuple[float, int]:
-    """The 99th percentile in ms, and the number of its samples."""
+    """Return the 99th percentile in ms, and the number of its samples."""
     least = min(len(window.took_ms[probe]) for window in windows)
     if least >= SAMPLES_MIN:
         return median(quantile(window.took_ms[probe], 0.99) for window in windows), least
@@ -103,7 +103,7 @@ def _p99(windows: Sequence[Window], probe: str) -> tuple[float, int]:
 
 
 def table(lines: Sequence[Verdict]) -> str:
-    """Format a table for people; the deed of each worst tenant stands in it once."""
+    """Format a table for people, with each worst tenant's description once."""
     rows, last = [_COLUMNS], ""
     for each in lines:
         name, last = ("" if each.worst == last else each.worst), each.worst

@@ -15,7 +15,7 @@ from tests.support.neighbours.of_requests import Bodies, Connections, Heads
 from tests.support.neighbours.of_viewers import Channels, Links, Pages, Searches, Tables, Writes
 from tests.support.neighbours.worst_tenant import Nothing, WorstTenant
 
-# The last ones leave work that goes on for a while after they have gone.
+# The last ones leave work that continues for a while after they have gone.
 _ALL: tuple[type[WorstTenant], ...] = (
     *(Bodies, Heads, Connections),
     *(Pages, Searches, Channels, Tables, Writes, Links),
@@ -23,6 +23,6 @@ _ALL: tuple[type[WorstTenant], ...] = (
     *(Documents, Trials, Numbers, Patterns, Memory, Executors),
 )
 KINDS: Mapping[str, type[WorstTenant]] = {worst.kind: worst for worst in _ALL}
-# Beside this one figures differ only by as much as they do by themselves.
+# Beside this one, figures differ only by their own variation.
 CONTROLS: Mapping[str, type[WorstTenant]] = {Nothing.kind: Nothing}
 ALL: Mapping[str, type[WorstTenant]] = {**CONTROLS, **KINDS}

@@ -1,7 +1,7 @@
-"""Plays a tenant that does nothing wrong, and notes how long everything takes it.
+"""Plays a tenant that does nothing wrong, and notes how long everything takes.
 
-It asks when a request is due, whatever becomes of those before it: who waits for an answer before
-asking again does not see that Hifi stood still (ADR 0063).
+It asks when a request is due, whatever happened to the earlier ones: a client that waits for an
+answer before it asks again does not notice that Hifi stood still (ADR 0063).
 """
 
 import asyncio
@@ -26,30 +26,30 @@ from tests.support.neighbours.quick_client import QuickClient
 from tests.support.neighbours.site import Site, sign_in
 from tests.support.neighbours.small_server import reply, small_server
 
-# A change takes a turn of Kafka's, one after the other: a gateway makes some ten in a second.
+# Changes go through Kafka one after the other: a gateway makes some ten a second.
 EVENTS_PER_S, PAGES_PER_S, WRITES_PER_S = 20.0, 8.0, 3.0
 # Counted from when the post was due.
 _COME = ("deliver", "pipeline")
-# The last is its own: how late it begins to ask.
+# The last measures the neighbour itself: how late it begins to ask.
 PROBES = ("post", *_COME, "write", "page", "alert", "itself")
 _OF_EVENTS = {*_COME, "itself"}
 _TIMEOUT_S = 30.0
 _READY_S = 240.0
-# All events have come by then, or never will.
+# By then all events have arrived, or never will.
 _COME_S, _LOOK_S = 90.0, 0.1
 _PARTITIONS = 4
 
 
 @dataclass
 class Neighbour:
-    """A tenant with a stream, a destination, a pipeline into another stream, and people who look.
+    """A tenant with a stream, a destination, a pipeline into another stream, and viewers.
 
     Times are by the monotonic clock, and counted from when a request was due.
     """
 
     site: Site
     kafka: str
-    # By probe and number: when it was due, and when its answer was there.
+    # By probe and number: when the request was due, and when its answer was there.
     due: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     came: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     # Failures, in words.
@@ -68,7 +68,7 @@ class Neighbour:
         return f"{self.site.tenant}-out"
 
     def window(self, from_s: float, to_s: float) -> Window:
-        """Times of probes due in that span; one without an answer counts for its wait so far."""
+        """Return times of probes due in that span; unanswered ones count with their wait so far."""
         now_s = time.monotonic()
         return Window(
             {
@@ -82,11 +82,11 @@ class Neighbour:
         )
 
     def _due(self, probe: str) -> dict[int, float]:
-        """A copy of the current times, which grow meanwhile."""
+        """Return a copy of the current times, which grow meanwhile."""
         return self.due["post" if probe in _OF_EVENTS else probe].copy()
 
     def waited_for(self) -> dict[str, int]:
-        """How many acknowledged events have not been delivered, or come out, in time."""
+        """Return how many acknowledged events were not delivered, or not put out, in time."""
         owed = self.acknowledged.copy()
         until_s = time.monotonic() + _COME_S
         while (missing := self._missing(owed)) and time.monotonic() < until_s:
@@ -183,7 +183,7 @@ class Neighbour:
         return status
 
     async def _write(self, gateway: QuickClient, nth: int) -> int:
-        """A small change of something that nothing else hangs on."""
+        """Make a small change of an object that nothing else depends on."""
         body = {"partition_count": 1, "key_pointer": f"/m{nth % 7}"}
         path = f"/v1/streams/{self.site.tenant}-notes"
         return await gateway.ask("PUT", path, json.dumps(body).encode())
@@ -206,11 +206,13 @@ class Neighbour:
         )
         assert thread.is_alive(), "the neighbour has not begun: see the thread's error"
         wait_until(
-            lambda: len(self.came["pipeline"]) > 0, what="its first event came", timeout_s=_READY_S
+            lambda: len(self.came["pipeline"]) > 0,
+            what="its first event arrived",
+            timeout_s=_READY_S,
         )
 
     def end(self, thread: threading.Thread, loop: asyncio.AbstractEventLoop) -> None:
-        """Stop, and remove the objects that others would have to work on."""
+        """Stop, and remove the objects that would cost others work."""
         if thread.is_alive():
             loop.call_soon_threadsafe(self._stop.set)
             thread.join(_TIMEOUT_S)

@@ -30,7 +30,7 @@ class _WithServer(WorstTenant):
 
     async def misbehave(self) -> None:
         while True:
-            # One id for all of them, which an answer may name.
+            # All of the events have one id, which an answer may name.
             await self.post(self.name("in"), [{"id": "a", "n": n} for n in range(self.batch)])
             await asyncio.sleep(self.every_s)
 

@@ -1,4 +1,4 @@
-"""Plays tenants whose documents and events are meant to hurt the processes of pipelines."""
+"""Plays tenants whose documents and events are meant to harm the processes of pipelines."""
 
 import asyncio
 from itertools import count
@@ -10,7 +10,7 @@ from tests.support.neighbours.worst_tenant import WorstTenant
 # Two bytes of an event become two kilobytes of memory.
 _WIDE = ", ".join(f"c{nth}: INT" for nth in range(490))
 _BOMB: list[dict[str, int]] = [{}] * 300_000
-# The dearest that is taken: half a thousand million steps for an event.
+# The most expensive pattern that is accepted: 500 million steps for an event.
 _STEEP = "left(a, 1024) RLIKE 'a*a*b'"
 _HOSTILE = (
     {"schema": "a STRING", "steps": [{"where": f"length({'hex(' * 40}a{')' * 40}) > 0"}]},
@@ -68,12 +68,12 @@ class Memory(_WithPipeline):
 
 
 class Executors(_WithPipeline):
-    """Uses a function that an operator has granted: nobody can know how much memory it takes."""
+    """Uses a function that an operator has allowed, and whose memory need is unknown."""
 
     kind, says = "executors", "events that end the executor"
     proofs: ClassVar = {"events taken": 1, "executors ended": 1}
     ends_executors = True
-    # On a busy machine it takes that long until there is no memory left.
+    # On a busy machine it takes this long until the memory is full.
     window_s = 45.0
     document: ClassVar = {
         "schema": "id BIGINT",
@@ -106,7 +106,7 @@ class Numbers(_WithPipeline):
 
 
 class Patterns(_WithPipeline):
-    kind, says = "patterns", "the dearest pattern that is taken, over its dearest text"
+    kind, says = "patterns", "the most expensive accepted pattern, on its most expensive text"
     proofs: ClassVar = {"events taken": 50}
     document: ClassVar = {"schema": "a STRING", "steps": [{"where": _STEEP}]}
 
@@ -128,7 +128,7 @@ class Documents(WorstTenant):
     async def misbehave(self) -> None:
         for nth in count():
             which = nth % len(_HOSTILE)
-            # Each is another than the last one of its name.
+            # Each document differs from the last one of its name.
             where = {"where": f"{nth} >= 0"}
             hostile = _HOSTILE[which]
             body = {

@@ -1,4 +1,4 @@
-"""Plays tenants who hurt listening processes: by bodies, heads and connections."""
+"""Plays tenants who harm listening processes: by bodies, heads and connections."""
 
 import asyncio
 import itertools
@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 from tests.support.neighbours.worst_tenant import WorstTenant
 
 _CONNECT_S = 10.0
-# As large as a gateway takes it.
+# The largest body that a gateway accepts.
 _BODY_BYTES = 4_900_000
 _REST_S = 0.2
 
 
 class _OnTheWire(WorstTenant):
-    """Speaks to a port byte by byte."""
+    """Writes to a port byte by byte."""
 
     def __init__(self, *told: object) -> None:
         super().__init__(*told)  # type: ignore[arg-type]
@@ -30,7 +30,7 @@ class _OnTheWire(WorstTenant):
 
     @contextmanager
     def counted(self, writer: asyncio.StreamWriter, what: str) -> Iterator[None]:
-        """How many were open at once, at most."""
+        """Count how many are open at once, at most."""
         self._open.add(writer)
         self.happened[what] = max(self.happened[what], len(self._open))
         try:
@@ -80,7 +80,7 @@ class Bodies(_OnTheWire):
         await self.ask("POST", url, content=body, headers=headers)
 
     async def _unfinished(self) -> None:
-        """All but the last byte at once, then blanks before it: half of these, one a second."""
+        """Send all but the last byte at once, then blanks before it: half of them one a second."""
         try:
             _, writer = await self.opened(self.site.gateway)
         except (OSError, TimeoutError):
@@ -113,7 +113,7 @@ class Heads(_OnTheWire):
             all_of_them.create_task(self.at_once(50, self._unfinished))
 
     async def _long(self) -> None:
-        """One header of a megabyte, or thousands of small ones; to both in turn."""
+        """Send a header of a megabyte, or thousands of small ones, to both addresses in turn."""
         nth = self.happened["heads"]
         self.happened["heads"] += 1
         url = (self.site.gateway, self.site.console)[nth % 2]

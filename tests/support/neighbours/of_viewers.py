@@ -1,4 +1,4 @@
-"""Plays tenants who look, ask and try without a pause: at the console and over the API."""
+"""Plays tenants who view, ask and try without a pause: at the console and over the API."""
 
 import asyncio
 from itertools import cycle
@@ -16,7 +16,7 @@ class _WithEvents(WorstTenant):
         await self.make("streams", self.name("in"))
         for start in range(0, 20_000, 1_000):
             events = [{"id": f"{n}", "says": "x" * 200} for n in range(start, start + 1_000)]
-            # A quota lets no more in at once.
+            # A quota admits no more at once.
             while await self.post(self.name("in"), events) != httpx.codes.OK:  # noqa: ASYNC110
                 await asyncio.sleep(0.5)
 

@@ -17,7 +17,7 @@ _MAY_END = {
     "CoarseGrainedExecutorBackend": "executor",
     "pipelines.judging": "judging",
 }
-# Spark lets go of a worker that rests, and of those of an executor that has ended.
+# Spark ends an idle worker, and the workers of an executor that has ended.
 _WORKER = "worker_daemon"
 
 
@@ -25,7 +25,7 @@ _WORKER = "worker_daemon"
 class Processes:
     """The services' processes, by their sessions; `gone` lists those that should not have ended."""
 
-    # The number of each service's process, by name.
+    # The process id of each service, by name.
     leaders: Callable[[], Mapping[str, int]]
     ended: Counter[str] = field(default_factory=Counter)
     gone: list[str] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Processes:
         for pid in alive.keys() - self._known.keys():
             self._known[pid] = alive[pid], command_of(pid)
         for pid, (name, command) in list(self._known.items()):
-            # It was seen before it became what it is.
+            # The process was first seen before it became another program.
             if kind_of(command) is None:
                 self._known[pid] = name, command_of(pid) or command
 
@@ -75,7 +75,7 @@ def in_sessions(names: Mapping[int, str]) -> dict[int, str]:
         if entry.name.isdigit():
             with suppress(OSError):
                 stat = Path(entry.path, "stat").read_text(errors="replace")
-                # After the name, which stands in brackets: state, parent, group, session.
+                # After the name, which is in brackets: state, parent, group, session.
                 state, _, _, session = stat.rpartition(")")[2].split()[:4]
                 if state != "Z" and int(session) in names:
                     found[int(entry.name)] = names[int(session)]

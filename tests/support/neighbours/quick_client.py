@@ -1,4 +1,4 @@
-"""Asks over HTTP for a tenth of what a client with all comforts takes, so that it can measure."""
+"""Asks over HTTP at a tenth of a full client's cost, so that it can measure."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _LENGTH = b"content-length:"
 
 
 class QuickClient:
-    """One server; connections are kept, and one more is made when all are in use."""
+    """A client of one server; it keeps connections, and opens one more when all are in use."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
@@ -20,7 +20,7 @@ class QuickClient:
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> int:
-        """The status of the answer; OSError, EOFError or TimeoutError if there is none."""
+        """Return the answer's status; raise OSError, EOFError or TimeoutError if there is none."""
         head = f"{method} {path} HTTP/1.1\r\n{self._headers}content-length: {len(body)}\r\n"
         if body:
             head += "content-type: application/json\r\n"
@@ -28,7 +28,7 @@ class QuickClient:
         async with asyncio.timeout(_ANSWER_S):
             while self._idle:
                 kept = self._idle.pop()
-                # The server may have closed it a moment ago.
+                # The server may just have closed the connection.
                 with suppress(OSError, EOFError):
                     return await self._exchange(kept, request)
             return await self._exchange(await self._connect(), request)

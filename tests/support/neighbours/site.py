@@ -1,4 +1,4 @@
-"""Says where a Hifi is and as whom a tenant comes to it, and makes tenants."""
+"""Names the addresses of a Hifi and a tenant's key, and creates tenants."""
 
 import re
 import time
@@ -14,7 +14,7 @@ from shared.runtime.defaults import HOST
 
 # Every process knows a new key after the promised 2 s; this is a little more.
 _KNOWN_S = 2.5
-# The quotas that an operator would give to strangers, and one function that does harm.
+# The quotas that an operator would give to strangers, and one harmful function.
 QUOTAS: Mapping[str, Any] = {
     "events_per_s": 2_000,
     "requests_per_s": 100,
@@ -29,7 +29,7 @@ class Site:
 
     gateway: str
     console: str
-    # Pages that tell of health, of whatever services; none of them asks for a key.
+    # Health pages of some services; none of them requires a key.
     health: tuple[str, ...]
     tenant: str
     # Empty where requests need none.
@@ -44,7 +44,7 @@ class Site:
 
 
 def site_of(stack: Stack, tenant: str, key: str = "") -> Site:
-    """The addresses at which a tenant finds the Hifi of a test."""
+    """Return the addresses at which a tenant finds the Hifi of a test."""
     services = [service for service in stack.services if service.name != "sample"]
     return Site(
         gateway=stack.gateway,
@@ -56,7 +56,7 @@ def site_of(stack: Stack, tenant: str, key: str = "") -> Site:
 
 
 def make_tenant(gateway: str, operator_key: str, tenant: str, quotas: Mapping[str, Any]) -> str:
-    """Make a tenant with these quotas; return the text of a key that may do everything in it."""
+    """Create a tenant with these quotas; return the text of a key with all permissions in it."""
     operator = ControlClient(gateway, operator_key)
     operator.call("PUT", "tenants", tenant, body=dict(quotas))
     scopes = ["write", "read", "admin"]
@@ -67,7 +67,7 @@ def make_tenant(gateway: str, operator_key: str, tenant: str, quotas: Mapping[st
 
 
 async def sign_in(client: httpx.AsyncClient, console: str, key: str) -> str:
-    """The client keeps the cookie of its session, which is given as well."""
+    """Sign in and return the session's cookie, which the client also keeps."""
     if not key:
         return ""
     form = await client.get(f"{console}/sign-in")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-# Given the path, the body and where to write: the whole of an answer, or what is none.
+# Gets the path, the body and the writer; writes a whole answer, or a broken one.
 Behave = Callable[[str, bytes, asyncio.StreamWriter], Awaitable[None]]
 _LENGTH = b"content-length:"
 _HEAD_MAX = 65_536
@@ -18,7 +18,7 @@ def reply(status: int, body: bytes = b"{}", content_type: str = "application/jso
 
 @asynccontextmanager
 async def small_server(behave: Behave) -> AsyncIterator[str]:
-    """Yield its address, on loopback. Its end cuts off the requests that are under way."""
+    """Yield the server's address, on loopback. At its end it cuts off requests under way."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,8 +1,8 @@
-"""Runs a worst tenant in a process of its own, which ends when whoever started it does.
+"""Runs a worst tenant in a process of its own, which ends together with its starter.
 
-`go` on its standard input sets it on, `look` asks what has happened, `stop` calls it off; after
-each of them, and when it is prepared, it prints a line. When its input ends it takes away what it
-has made.
+On its standard input, `go` starts it, `look` asks what has happened, and `stop` stops it; after
+each of them, and when it is prepared, it prints a line. When its input ends it removes what it has
+created.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from tests.support.neighbours.kinds import ALL
 from tests.support.neighbours.site import Site
 from tests.support.neighbours.worst_tenant import WorstTenant
 
-# Hifi's processes come before it: what it costs is the cost of a machine that is not there.
+# Hifi's processes come before it: a real tenant would use another machine's processors.
 _NICE = 10
 _AUTOGROUP = Path("/proc/self/autogroup")
-# However it is left.
+# The process ends after this time at the latest.
 _LASTS_S = 900.0
-# To take hundreds of destinations away takes a while on a busy machine.
+# On a busy machine it takes a while to remove hundreds of destinations.
 _ENDS_S = 180.0
 
 
 class EndedError(Exception):
-    """The worst tenant did not get as far as that."""
+    """The worst tenant ended too early."""
 
 
 @dataclass
 class WorstProcess:
-    """The process, as the one that started it sees it."""
+    """The process, as its starter sees it."""
 
     _process: "subprocess.Popen[str]"
 
@@ -44,11 +44,11 @@ class WorstProcess:
         self._tell("go")
 
     def look(self) -> Counter[str]:
-        """Count what it has done so far, while it goes on."""
+        """Count what the tenant has done so far, while it continues."""
         return Counter(self._tell("look"))
 
     def stop(self) -> Counter[str]:
-        """Stop it; return how often each thing has happened since it was started."""
+        """Stop the tenant; return how often each thing has happened since it was started."""
         return Counter(self._tell("stop"))
 
     def wait_until_prepared(self) -> None:
@@ -56,7 +56,7 @@ class WorstProcess:
 
     def _tell(self, word: str) -> dict[str, int]:
         assert self._process.stdin is not None
-        # One that has ended says nothing more, which is seen below.
+        # A process that has ended says nothing more, which is detected below.
         with suppress(BrokenPipeError):
             self._process.stdin.write(f"{word}\n")
             self._process.stdin.flush()
@@ -72,7 +72,7 @@ class WorstProcess:
 
 
 def be_nice(niceness: int) -> None:
-    """Linux shares processors out by sessions first, and only within each of them by niceness."""
+    """Lower the priority; Linux shares processors by session first, then by niceness within one."""
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, niceness)
     with suppress(OSError):
@@ -81,7 +81,7 @@ def be_nice(niceness: int) -> None:
 
 @contextmanager
 def worst_process(worst: type[WorstTenant], site: Site) -> Iterator[WorstProcess]:
-    """Start a prepared process; it ends after the block, and removes all that it made."""
+    """Start a prepared process; it ends after the block, and removes all that it created."""
     argv = [sys.executable, "-m", __name__, worst.kind]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
@@ -132,7 +132,7 @@ def _say(what: dict[str, int]) -> None:
 
 
 def _leave_processors_to_hifi() -> None:
-    """Lower its priority, as a real tenant has a machine of its own."""
+    """Lower the priority, as a real tenant has a machine of its own."""
     with suppress(OSError):
         os.setsid()
     be_nice(_NICE)

@@ -1,6 +1,6 @@
-"""Says what every worst tenant is: what it sets up, what it does at its worst, and the evidence.
+"""The base of every worst tenant: its preparation, its worst behaviour, and the evidence.
 
-Each runs in a process of its own (worst_process.py), as its work is nobody's of Hifi.
+Each runs in a process of its own (worst_process.py), as its work is not Hifi's.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ from tests.support.neighbours.site import Site
 
 _TIMEOUT_S = 30.0
 _CONNECTIONS = 400
-# A refused loop asks again after this: no loop costs its own machine more than Hifi's.
+# A refused loop waits this long, so that it costs its own machine no more than Hifi's.
 _REST_S = 0.05
 _READY_S = 120.0
 _LOOK_S = 0.5
 
 
 class WorstTenant(ABC):
-    """One kind of worst tenant. It closes all that it opens, and removes all that it makes."""
+    """One kind of worst tenant. It closes all that it opens, and removes all that it creates."""
 
-    # Its name for the choice of tests, and its text in the table.
+    # The name for the choice of tests, and the text in the table.
     kind: ClassVar[str]
     says: ClassVar[str]
     # How often each thing must have happened at least.
     proofs: ClassVar[Mapping[str, int]]
     ends_executors: ClassVar[bool] = False
-    # How long it is watched, and the neighbour before: over a hundred of what that does often.
+    # How long the neighbour is watched, before and during: over a hundred frequent requests.
     window_s: ClassVar[float] = 13.5
 
     def __init__(self, site: Site) -> None:
@@ -46,15 +46,15 @@ class WorstTenant(ABC):
     async def misbehave(self) -> None:
         """Do its worst, until it is cancelled."""
 
-    async def prepare(self) -> None:  # noqa: B027 - most have something, not all
-        """Make what it needs beforehand."""
+    async def prepare(self) -> None:  # noqa: B027 - some kinds need nothing
+        """Create everything that the tenant needs beforehand."""
 
     async def look_back(self) -> None:  # noqa: B027 - as above
-        """Gathers the evidence that only shows afterwards."""
+        """Gather the evidence that only shows afterwards."""
 
     @asynccontextmanager
     async def at_home(self) -> AsyncIterator[None]:
-        """Prepare it; all that it has made is gone after the block."""
+        """Prepare the tenant; all that it has created is gone after the block."""
         limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=64)
         async with self._held:
             self.client = await self._held.enter_async_context(
@@ -97,7 +97,7 @@ class WorstTenant(ABC):
                 await asyncio.sleep(_LOOK_S)
 
     async def post(self, stream: str, events: list[Any]) -> int:
-        """The status of the answer, which is counted; 0 if none came."""
+        """Post, count and return the status of the answer, or 0 if none came."""
         url = f"{self.site.gateway}/v1/streams/{stream}/events"
         status = await self.ask("POST", url, json=events)
         if status == httpx.codes.OK:
@@ -105,7 +105,7 @@ class WorstTenant(ABC):
         return status
 
     async def ask(self, method: str, url: str, **more: Any) -> int:
-        """The status of an answer, which is counted; 0 if none came."""
+        """Ask, count and return the status of the answer, or 0 if none came."""
         headers = {**self.site.headers, **more.pop("headers", {})}
         try:
             answer = await self.client.request(method, url, headers=headers, **more)
@@ -124,7 +124,7 @@ class WorstTenant(ABC):
         async def loop() -> None:
             while True:
                 await again()
-                # An answer from a cache would never let others go on.
+                # An answer from a cache would never let others run.
                 await asyncio.sleep(0)
 
         async with asyncio.TaskGroup() as loops:
@@ -136,12 +136,12 @@ class WorstTenant(ABC):
             try:
                 await self.call("DELETE", *path)
             except RefusedError as error:
-                # A stream that something still names, or what was never made.
+                # A stream that something still uses, or an object that was never created.
                 self.happened[f"not taken away: {error.code}"] += 1
 
 
 class Nothing(WorstTenant):
-    kind, says = "nothing", "nothing: by how much figures differ anyway"
+    kind, says = "nothing", "nothing: how much figures vary by themselves"
     proofs: ClassVar = {"looked on": 1}
 
     async def misbehave(self) -> None:
@@ -150,7 +150,7 @@ class Nothing(WorstTenant):
 
 
 def unproven(worst: type[WorstTenant], happened: Mapping[str, int]) -> list[str]:
-    """List the proofs that have not come as often as they should."""
+    """List the proofs that have not happened often enough."""
     return [
         f"{what}: {happened.get(what, 0)} of {least}"
         for what, least in worst.proofs.items()

@@ -1,4 +1,4 @@
-"""Lists, for each alert, series that make it fire, series that must not, and what it then says."""
+"""Lists, for each alert, series that make it fire, series that must not, and its text."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ BILLING = 'destination="orders/billing"'
 
 @dataclass(frozen=True)
 class Case:
-    """Series that make one alert fire, series that must not, and what the alert then says."""
+    """Series that make one alert fire, series that must not, and the alert's text."""
 
     alert: str
     fires: dict[str, str]
@@ -15,7 +15,7 @@ class Case:
     at: str
     summary: str
     labels: dict[str, str]
-    # Where the description says it, too.
+    # The value, where the alert's description has it, too.
     value: str = ""
 
 
@@ -68,17 +68,17 @@ CASES = [
         {f"hifi_observe_overdue_minutes{{{BILLING}}}": "1x60"},
         {f"hifi_observe_overdue_minutes{{{BILLING}}}": "1x10 0x60"},
         "12m",
-        "It cannot be told whether orders/billing is complete",
+        "Nobody can tell whether orders/billing has lost events",
         DESTINATION,
         "1",
     ),
     Case(
         "HifiCannotTell",
-        # A week of minutes, and Hifi starts again in between.
+        # A week of minutes, with a restart of Hifi in between.
         {f"hifi_observe_overdue_minutes{{{BILLING}}}": "10068x20 _ _ 10069x60"},
         {f"hifi_observe_overdue_minutes{{{BILLING}}}": "10068x10 0x60"},
         "25m",
-        "It cannot be told whether orders/billing is complete",
+        "Nobody can tell whether orders/billing has lost events",
         DESTINATION,
         "10069",
     ),
@@ -95,7 +95,7 @@ CASES = [
         {"hifi_observe_audit_behind_seconds": "700x40", "hifi_observe_up": "1x40"},
         {"hifi_observe_audit_behind_seconds": "60x40", "hifi_observe_up": "1x40"},
         "8m",
-        "Nobody looks for losses now",
+        "Losses are not checked now",
         {},
     ),
     Case(
@@ -103,7 +103,7 @@ CASES = [
         {"hifi_gateway_up": "1x40"},
         {"hifi_observe_up": "1x40"},
         "8m",
-        "Nobody looks for losses now",
+        "Losses are not checked now",
         {},
     ),
     Case(
@@ -112,16 +112,16 @@ CASES = [
         # A quarter of a minute in an hour is within the budget.
         {LAG: "1x90 45 45 1x40"},
         "50m",
-        "orders/billing is late for too much of the time",
+        "orders/billing is late too much of the time",
         LAG_LABELS,
     ),
     Case(
         "HifiLagBurn",
         {LAG: "1x30 45x8"},
-        # As late, but within the first minutes of all: the hour says nothing yet.
+        # Just as late, but within the first minutes ever: the hour says nothing yet.
         {LAG: "_x30 45x8"},
         "19m",
-        "orders/billing is late for too much of the time",
+        "orders/billing is late too much of the time",
         LAG_LABELS,
     ),
     Case(
@@ -129,7 +129,7 @@ CASES = [
         {f"hifi_observe_silent_seconds{{{BILLING}}}": "0+30x30"},
         {
             f"hifi_observe_silent_seconds{{{BILLING}}}": "0 30 60 90 0x30",
-            # A part of it was down when it was paused.
+            # The lane was down for a part of the time before it was paused.
             f"hifi_delivery_lane_up{{{BILLING}}}": "1 0 stale",
         },
         "8m",
@@ -152,7 +152,7 @@ CASES = [
         },
         {'hifi_retrier_lane_up{lane="retrier"}': "1x40"},
         "8m",
-        "The retrier is down: waiting events wait on",
+        "The retrier is down: events that wait for a retry are not sent",
         {},
     ),
     Case(
@@ -166,7 +166,7 @@ CASES = [
             'hifi_pipelines_lane_stalled_seconds{pipeline="sales"}': "0x40",
         },
         "8m",
-        "The pipeline sales does not go on",
+        "The pipeline sales makes no progress",
         {"pipeline": "sales"},
     ),
     Case(
@@ -203,10 +203,10 @@ CASES = [
             },
             {EXECUTOR_ENDED: "1x200"},
             "70m",
-            "sales of acme ends what works on all pipelines' events",
+            "sales of acme ends the executor of all pipelines",
             {"pipeline": "sales", "tenant": "acme"},
         )
-        # The first that its process counts, and one more.
+        # The first executor that a new process counts, and one more.
         for values in ("_x130 1x20", "1x130 2x20")
     ),
     Case(
@@ -233,7 +233,7 @@ CASES = [
             'hifi_observe_fullest_partition_ratio{stream="even"}': "1.4x80",
             'hifi_observe_events_per_second{stream="even"}': "500x80",
         },
-        # A stream of a few events is all in one place as well.
+        # A stream of a few events has them all in one place, too.
         {
             'hifi_observe_fullest_partition_ratio{stream="orders"}': "3.2x80",
             'hifi_observe_events_per_second{stream="orders"}': "20x80",
@@ -245,7 +245,7 @@ CASES = [
     *(
         Case(
             alert,
-            # Its cause may change meanwhile.
+            # The cause may change meanwhile.
             {
                 verdict_is(word, "status_503"): "1x20 _x20",
                 verdict_is(word, "read_timeout"): "_x20 1x40",
@@ -267,9 +267,9 @@ CASES = [
     ),
     Case(
         "HifiDestinationSlow",
-        # Its 95 % are late, whatever waits.
+        # 95 % are late, whatever the backlog.
         {verdict_is("SLOW", "slow_answers"): "1x60", OLDEST: "3x60", LAG: "31x60"},
-        # It answers slowly and keeps up.
+        # The destination answers slowly, but keeps up.
         {verdict_is("SLOW", "slow_answers"): "1x60", OLDEST: "3x60", LAG: "3x60"},
         "25m",
         "orders/billing is SLOW: slow_answers",
@@ -278,7 +278,7 @@ CASES = [
     *(
         Case(
             "HifiDestinationInTrouble",
-            # From the first time on that Prometheus sees it.
+            # The first time that Prometheus sees it.
             {verdict_is("OK", ""): "1x1 _x9", verdict_is(word, "status_503"): "_x2 1x9"},
             {verdict_is("PAUSED", "paused"): "1x10"},
             "1m",
@@ -292,7 +292,7 @@ CASES = [
         {f'hifi_delivery_events_parked_total{{{BILLING},cause="internal"}}': "0x2 3x20"},
         {f'hifi_delivery_events_parked_total{{{BILLING},cause="breaker_open"}}': "0+3x20"},
         "5m",
-        "Events of orders/billing wait for a fault of ours",
+        "Events of orders/billing wait because of a fault in Hifi",
         DESTINATION,
     ),
     Case(
@@ -300,16 +300,16 @@ CASES = [
         {f"hifi_delivery_failing_ratio{{{BILLING}}}": "0.68+0.01x10"},
         {f"hifi_delivery_failing_ratio{{{BILLING}}}": "1x10"},
         "2m",
-        "orders/billing will be disabled: 72% of the time until then have passed",
+        "orders/billing will be disabled: 72% of the time until then has passed",
         DESTINATION,
     ),
     Case(
         "HifiUnknownDestination",
         {f"hifi_observe_unknown_waiting_events{{{BILLING}}}": "7x60"},
-        # An upgrade that takes its time.
+        # A slow upgrade.
         {f"hifi_observe_unknown_waiting_events{{{BILLING}}}": "7x20 _x40"},
         "20m",
-        "7 events wait for orders/billing, of which nobody here knows",
+        "7 events wait for the unknown destination orders/billing",
         DESTINATION,
     ),
     Case(
@@ -340,7 +340,7 @@ CASES = [
             'hifi_gateway_events_total{stream="orders",result="unknown"}': "0 1x199",
         },
         "61m",
-        "The gateway cannot say yes to too many events",
+        "The gateway fails to acknowledge too many events",
         {},
     ),
     Case(

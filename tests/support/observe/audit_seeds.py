@@ -1,8 +1,8 @@
-"""Makes streams whose history is known: written to a real Kafka, with chosen events deleted.
+"""Makes streams with a known history: written to a real Kafka, with chosen events deleted.
 
 A history is what gateway, delivery and retrier would have written: the log, the ledger, receipts,
 retry records, dead letters, positions; with duplicates, restarts, retries and late events among
-them. Deleting an event at a stage is not writing what that stage would have written.
+them. To delete an event at a stage, the record that the stage would have written is left out.
 """
 
 import random
@@ -28,7 +28,7 @@ PARTITIONS = 2
 STAGES = (Stage.QUEUE, Stage.DELIVERY, Stage.RETRY_TIER, Stage.RETRIER, Stage.DEAD_LETTERS)
 _TIERS = {tier.name: tier for tier in RetrySchedule().tiers}
 _NOTE = "status_503"
-# Every third stream had a gateway killed, and lost a sixth of its ledger by it.
+# In every third stream a gateway was killed, which lost a sixth of its ledger.
 _KILLED_PART, _LOST_ROWS_PART = 0.33, 0.16
 
 
@@ -39,14 +39,14 @@ class Seed:
     number: int
     stream: str
     base_ms: int
-    # How many events are deleted, and where; none of a clean one.
+    # Where events are deleted, or None for a clean stream.
     stage: Stage | None
     events: list[Envelope] = field(default_factory=list)
     victims: set[str] = field(default_factory=set)
-    # What to write, besides the log: (topic, key, value, headers).
+    # The records to write besides the log: (topic, key, value, headers).
     rows: list[RecordOut] = field(default_factory=list)
     positions: dict[KafkaPartition, int] = field(default_factory=dict)
-    # Offsets to be deleted from the log, by Kafka partition: up to there.
+    # The offsets up to which the log is deleted, by Kafka partition.
     cut: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -63,14 +63,14 @@ class Seed:
 
 
 def make_seed(number: int, *, base_ms: int, is_clean: bool) -> Seed:
-    """A history that the number decides wholly."""
+    """Make a history that depends only on the number."""
     dice = random.Random(number * 2 + is_clean)
     name = f"{'clean' if is_clean else 'loss'}-{number}-{base_ms}"
     seed = Seed(number, name, base_ms, None if is_clean else dice.choice(STAGES))
     count = dice.randint(250, 600)
     for at in range(count):
         accepted_at_ms = base_ms + at * dice.choice((0, 40, 90))
-        # Most are fresh, some come seconds or minutes late, and some three days late.
+        # Most are fresh, some are seconds or minutes late, and some three days.
         late_ms = dice.choice((0, 0, 0, 500, 30_000, 150_000, 3 * 86_400_000))
         partition = at % PARTITIONS
         seed.events.append(
@@ -106,7 +106,7 @@ def _choose_victims(seed: Seed, dice: random.Random) -> None:
 
 
 def _write_ledger(seed: Seed, dice: random.Random) -> None:
-    """Rows of up to 40 events; of some streams a few are missing: the gateway was killed."""
+    """Write rows of up to 40 events; some streams lack a few, as the gateway was killed."""
     was_killed = seed.stage is not Stage.QUEUE and dice.random() < _KILLED_PART
     for partition in range(PARTITIONS):
         ours = [e for e in seed.events if e.origin.partition == partition]
@@ -129,7 +129,7 @@ def _write_ledger(seed: Seed, dice: random.Random) -> None:
 
 
 def _write_outcomes(seed: Seed, dice: random.Random) -> None:
-    """Each batch is delivered at once, after retries, or given up; some of them are repeated."""
+    """Write each batch's end: delivered, retried first, or given up; some are repeated."""
     for partition in range(PARTITIONS):
         ours = [e for e in seed.events if e.origin.partition == partition]
         seed.positions[KafkaPartition(stream_topic(seed.stream), partition)] = len(ours)
@@ -145,7 +145,8 @@ def _write_outcomes(seed: Seed, dice: random.Random) -> None:
                 else (dice.randint(0, 2))
             )
             for _ in range(1 + (dice.random() < 0.2)):
-                # Twice: a batch that was cut off before its position was written, and sent again.
+                # Written twice: the batch was sent, cut off before its position was written, and
+                # sent again.
                 _write_fate(seed, part, fate)
 
 
@@ -192,7 +193,7 @@ def _receipt(seed: Seed, events: Sequence[Envelope], outcome: ReceiptOutcome) ->
 
 
 async def write_seeds(bootstrap_servers: str, seeds: Sequence[Seed]) -> None:
-    """Bring the histories into Kafka; the streams' topics exist."""
+    """Write the histories into Kafka; the streams' topics exist."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, linger_ms=20)
     async with running(producer, bootstrap_servers):
         for seed in seeds:
@@ -227,7 +228,7 @@ async def write_seeds(bootstrap_servers: str, seeds: Sequence[Seed]) -> None:
 
 
 async def tell_positions(bootstrap_servers: str, seeds: Sequence[Seed], retrier: Position) -> None:
-    """Lanes have passed everything, and so has the retrier."""
+    """Report that lanes have passed everything, and the retrier, too."""
     async with LaneGroups(bootstrap_servers) as groups:
         for seed in seeds:
             await groups.commit(seed.destination, seed.positions)

@@ -1,4 +1,4 @@
-"""Keeps an audit's memory in a file, where a test wants no Kafka."""
+"""Keeps an audit's memory in a file, where a test needs no Kafka."""
 
 from pathlib import Path
 

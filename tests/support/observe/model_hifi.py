@@ -1,7 +1,7 @@
 """A model of Hifi as the audit sees it, which keeps the truth beside its reports.
 
-The audit's own tasks answer its questions over Arrow batches. The model counts the expected
-statements again from its log, event by event, each time that something is stated.
+The audit's own tasks answer its questions over Arrow batches. At each statement, the model counts
+the expected statements again from its log, event by event.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ class ModelEvent:
     event_id: str
     minute: int
     accepted_at_ms: int
-    # The run of the audit that came next, and whether a row of the ledger names it.
+    # The next run of the audit, and whether a row of the ledger names the event.
     run: int
     is_named: bool = False
 
 
 @dataclass
 class Lane:
-    """How far a destination is, and its report on each event that it came to."""
+    """A destination's position, and its report on each event that it has reached."""
 
     begins: dict[int, int]
     is_late: bool
@@ -59,21 +59,21 @@ class Lane:
 
 
 class ModelHifi:
-    """One stream; `is_wrong`: its gateway says yes to what the log has not (G1)."""
+    """One stream; with `is_wrong` its gateway acknowledges events that are not in the log (G1)."""
 
     def __init__(self, folder: Path, dice: Random, *, is_wrong: bool = False) -> None:
         self.dice, self.is_wrong, self.now_ms = dice, is_wrong, NOW_MS
         self.topic = stream_topic("model")
         self.log: dict[int, list[ModelEvent]] = {number: [] for number in range(PARTITIONS)}
         self.rows: list[bytes] = []
-        # Rows that come later: a gateway could not write them yet.
+        # Later rows, which a gateway could not write yet.
         self.late_rows: list[bytes] = []
-        # Places without the event that the ledger names there: its id and minute.
+        # Places that lack the event that the ledger names there: its id and minute.
         self.gone: dict[tuple[int, int], tuple[str, int]] = {}
         self.lanes: dict[str, Lane] = {}
         self.statements: list[SignedStatement] = []
         self.outcome: AuditOutcome | None = None
-        # Ids that were named missing at some time.
+        # Ids that were ever reported missing.
         self.missing: set[str] = set()
         self._folder, self._count, self._run = folder, 0, 0
         self._told: list[tuple[str, str, int, int]] = []
@@ -121,7 +121,7 @@ class ModelHifi:
         self.log[partition] += events
 
     def _name(self, partition: int, first: int, events: Sequence[ModelEvent]) -> None:
-        """The gateway's row: at once, with the next news, or never, as it dies."""
+        """Write the gateway's row: now, with later news, or never, because it dies."""
         runs = runs_of([one.minute for one in events])
         part = (AckedSlice(first, runs, self.now_ms),)
         row = AckedRow(self.topic, partition, part, tuple(one.event_id for one in events))
@@ -144,7 +144,7 @@ class ModelHifi:
         self.late_rows.clear()
 
     def add(self, to: str, *, is_late: bool) -> None:
-        """A destination that begins with the log, or at its end; one that was removed goes on."""
+        """Add a destination that begins with the log or at its end; a removed one continues."""
         if to in self.lanes:
             self.lanes[to].is_there = True
             return
@@ -235,7 +235,7 @@ class ModelHifi:
             assert plain == self.line(to, said.minute_ms), (to, said)
 
     def recount(self, minute: int) -> dict[str, Any]:
-        """Count a minute in the log, as far as an audit can know of it now."""
+        """Count a minute in the log, with only what an audit can know now."""
         stored = [
             one
             for log in self.log.values()
@@ -255,7 +255,7 @@ class ModelHifi:
         return {place: one for place, one in self.gone.items() if place in named}
 
     def line(self, to: str, minute: int) -> tuple[int, int, int, int, dict[str, int]]:
-        """Due, delivered, waiting, dead and lost of a minute at a destination."""
+        """Return due, delivered, waiting, dead and lost of a minute at a destination."""
         lane = self.lanes[to]
         fates = Counter[str]()
         for number, log in self.log.items():
@@ -356,7 +356,7 @@ def _batch(topic: str, partition: int, rows: Sequence[tuple[int, bytes]]) -> pa.
 
 
 def root_of(ids: set[str]) -> str:
-    """RFC 9162, 2.1.1, as it stands there, over blocks of 64 sorted ids."""
+    """Compute the root exactly as in RFC 9162, 2.1.1, over blocks of 64 sorted ids."""
     lines = sorted(ids)
     blocks = ["\n".join(lines[at : at + 64]).encode() for at in range(0, len(lines), 64)]
     return _root(blocks).hex()

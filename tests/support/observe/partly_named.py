@@ -1,4 +1,4 @@
-"""Hifi as the audit sees it, of which the ledger names a part; no Kafka and no Spark."""
+"""Hifi as the audit sees it, with a ledger that names only a part; no Kafka and no Spark."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ RULES = Rules(check_after_ms=120_000, overdue_ms=600_000)
 
 
 class Half:
-    """Hifi as the audit sees it: of what the logs have, the ledger names a part."""
+    """Hifi as the audit sees it: the ledger names a part of the events in the logs."""
 
     def __init__(self, folder: Path, *streams: str) -> None:
         self.folder = folder
@@ -35,7 +35,8 @@ class Half:
         # Reports of events that no ledger names: where they begin, and their ids.
         self.heard: list[tuple[Any, ...]] = []
         self.positions: dict[str, dict[KafkaPartition, int]] = {}
-        # By topic: ids at their offsets, all of one minute; and those of each row of the ledger.
+        # By topic: ids in order of offset, all of one minute; and the ids of each row of the
+        # ledger.
         self._log: dict[str, list[str]] = {}
         self._rows: list[tuple[str, Sequence[str]]] = []
         # The places of events that pipelines wrote.
@@ -69,7 +70,7 @@ class Half:
         memory = Memory()
         for offset, signed in enumerate(self.statements):
             memory.read_statement(signed, offset)
-        # The audit reads all that Kafka has of the ledger again.
+        # The audit rereads all that Kafka has of the ledger.
         for row, (topic, ids) in enumerate(self._rows):
             first = self._log[topic].index(ids[0])
             claim = Claim(topic, 0, M0, first, first + len(ids), M0, (0, row, row))
@@ -88,26 +89,26 @@ class Half:
             self._evidence.claims.append(claim)
 
     def derive(self, stream: str, *ids: str) -> None:
-        """A pipeline writes events to it."""
+        """Let a pipeline write events to a stream."""
         first = len(self._log.get(stream_topic(stream), ()))
         self.accept(stream, *ids, is_named=False)
         self._derived |= {(stream_topic(stream), first + nth) for nth in range(len(ids))}
 
     def restore(self, stream: str, *ids: str) -> None:
-        """Events are put back into it."""
+        """Put events back into a stream."""
         first = len(self._log.get(stream_topic(stream), ()))
         self.accept(stream, *ids, is_named=False)
         self._restored.setdefault(KafkaPartition(stream_topic(stream), 0), first)
 
     def pipe(self, lane: str, done: Offsets, *, end: int, filtered: int = 0) -> None:
-        """A pipeline says what it has come to, and goes on from `end`."""
+        """Let a pipeline report its results, and continue from `end`."""
         where = KafkaPartition(stream_topic(lane.split("/", maxsplit=1)[0]), 0)
         self._evidence.outcomes[lane, "delivered", *where] = done
         self._evidence.not_passed[lane, M0] = {"filtered": filtered}
         self.positions[lane] = {where: end}
 
     def forget(self, stream: str, event_id: str) -> None:
-        """Kafka has it no more."""
+        """Let Kafka lose this event."""
         self._gone.add((stream_topic(stream), self._log[stream_topic(stream)].index(event_id)))
 
     def deliver_all(self, stream: str, to: str) -> None:

@@ -18,7 +18,7 @@ RULES = sources.ROOT / "deploy" / "alerts" / "hifi.yaml"
 def prometheus(
     folder: Path, *, own: int, scraped: int, asks_s: int, judges_s: int
 ) -> Iterator[str]:
-    """A real one with our rules, which asks one port; where it answers."""
+    """Run a real Prometheus with our rules, which scrapes one port; yield its address."""
     targets = [{"targets": [f"127.0.0.1:{scraped}"]}]
     config = {
         "global": {"scrape_interval": f"{asks_s}s", "evaluation_interval": f"{judges_s}s"},
@@ -39,7 +39,7 @@ def prometheus(
 
 
 def ask(url: str, path: str) -> dict[str, Any]:
-    """Return its data; nothing while it does not answer."""
+    """Return Prometheus' data, or nothing while it does not answer."""
     answer = json.loads(fetch(f"{url}/api/v1/{path}") or "{}")
     data: dict[str, Any] = answer.get("data", {"alerts": [], "groups": [], "result": []})
     return data

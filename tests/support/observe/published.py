@@ -1,4 +1,4 @@
-"""Statements as somebody elsewhere reads them."""
+"""Statements as a reader elsewhere sees them."""
 
 from collections.abc import Iterable
 

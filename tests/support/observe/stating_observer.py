@@ -1,4 +1,4 @@
-"""An observer whose audit is as quick as can be: it states a minute after the other, forever."""
+"""An observer whose audit is as fast as possible: it signs minute after minute, forever."""
 
 import asyncio
 import signal
@@ -25,7 +25,7 @@ def stating_observer(kafka: str, folder: Path, lease_s: float, *, log: Path) -> 
 
 
 async def state(kafka: str, folder: Path) -> None:
-    """State as the audit does: read earlier statements, go on from there, write."""
+    """State as the audit does: read earlier statements, continue from there, write."""
     while True:
         try:
             await _state(kafka, Memory(), Signer(folder))

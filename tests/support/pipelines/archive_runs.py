@@ -19,7 +19,7 @@ START_S = 240.0
 
 
 class ArchivedRecord(NamedTuple):
-    """A record, but for where it is and when it came there."""
+    """A record without its place and its time of arrival."""
 
     key: bytes | None
     value: bytes | None
@@ -27,7 +27,7 @@ class ArchivedRecord(NamedTuple):
 
 
 def folder_of(hifi: RunningHifi) -> Path:
-    """The folder of the store `archive` of an embedded stack."""
+    """Return the folder of the store `archive` of an embedded stack."""
     return hifi.stack.settings.folder / "archive"
 
 
@@ -36,7 +36,7 @@ def bucket_of(folder: Path) -> OpenStore:
 
 
 def objects_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchivedObject]:
-    """The objects of the archive's newest life."""
+    """Return the objects of the archive's newest life."""
     there = listed(bucket, lives_of(bucket, archive)[-1])
     assert there.damage == ()
     return sorted(there.objects, key=lambda each: (each.partition, each.first))
@@ -48,14 +48,14 @@ def wait_until_kept(bucket: OpenStore, archive: ArchiveId, count: int) -> list[A
 
     wait_until(
         lambda: kept() >= count,
-        what=lambda: f"{count} are kept, and not {kept()}",
+        what=lambda: f"{count} events are archived, not {kept()}",
         timeout_s=START_S,
     )
     return objects_of(bucket, archive)
 
 
 def log_of(kafka: str, stream: str) -> dict[int, list[ArchivedRecord]]:
-    """A stream's records by Kafka partition, in order, without the header of a restore."""
+    """Return a stream's records by Kafka partition, in order, without the header of a restore."""
     by_partition: dict[int, list[ArchivedRecord]] = {}
     for record in asyncio.run(read_all(kafka, stream_topic(stream))):
         headers = tuple((name, raw) for name, raw in record.headers if name != RESTORED)

@@ -19,7 +19,7 @@ class FaultyBucket:
 
     upstream: str
     manner: Manner = "well"
-    # A slow one takes this long for each answer.
+    # A slow bucket takes this long for each answer.
     slow_s: float = 1.0
     port: int = 0
     requests: int = 0
@@ -29,7 +29,7 @@ class FaultyBucket:
         return f"http://127.0.0.1:{self.port}"
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request for each connection, so that each meets the manner of its moment."""
+        """Take one request per connection, so that each meets the present manner."""
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             if self.manner != "away":
                 self.requests += 1
@@ -62,7 +62,7 @@ def _length(head: bytes) -> int:
 
 
 def _for_once(head: bytes) -> bytes:
-    """The head with an end to its connection; the host stays, as the client has signed it."""
+    """Return the head, closing the connection; the host stays, as the client has signed it."""
     lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
     return b"\r\n".join([lines[0], b"Connection: close", *lines[1:]])
 
@@ -74,7 +74,7 @@ def _whole(status: str, body: bytes) -> bytes:
 
 @contextmanager
 def faulty_bucket(upstream: str) -> Iterator[FaultyBucket]:
-    """A bucket that is well until a test changes its manner."""
+    """Run a bucket that is well until a test changes its manner."""
     bucket, started, stop = FaultyBucket(upstream), threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 

@@ -1,4 +1,4 @@
-"""Lets pipelines of a running Hifi write to a real Postgres, and reads the rows that came there."""
+"""Lets pipelines of a running Hifi write to a real Postgres, and reads the written rows."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from shared.event.topics import stream_topic
 from tests.support.deploy.stack_fixtures import RunningHifi
 from tests.support.pipelines.postgres_process import PASSWORD, USER, PostgresProcess
 
-# Each row that is written is counted: one that comes twice shows.
+# Each written row is counted, so a repeat shows.
 COUNTED = """
 CREATE TABLE {table} (id TEXT PRIMARY KEY, n INTEGER CHECK (n >= 0), note TEXT);
 CREATE TABLE {table}_writes (id TEXT);
@@ -31,7 +31,7 @@ def url_of(postgres: PostgresProcess, database: str) -> str:
 def to_database(
     postgres: PostgresProcess, database: str, table: str, **fields: Any
 ) -> dict[str, Any]:
-    """An output of a document."""
+    """Return an output of a document."""
     known = {"url": url_of(postgres, database), "password": PASSWORD, "table": table, "tls": "off"}
     return {"database": {**known, "key": ["id"], **fields}}
 
@@ -39,7 +39,7 @@ def to_database(
 def put_document(
     hifi: RunningHifi, name: str, source: str, *, key_pointer: str = "", **fields: Any
 ) -> Pipeline:
-    """Put it by the API, which seals the password."""
+    """Put a document through the API, which seals the password."""
     stream = {"key_pointer": key_pointer}
     made = httpx.put(f"{hifi.gateway}/v1/streams/{source}", json=stream, timeout=30)
     assert made.status_code in {200, 201}, made.text

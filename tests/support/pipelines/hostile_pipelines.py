@@ -1,7 +1,7 @@
-"""Sixty documents and events that mean harm, by what they attack: 24 as a review wrote, and more.
+"""Sixty malicious documents and events, by what they attack: 24 from a review, and more.
 
 Each is for a pipeline from one stream to another. It may be refused; if it is not, its event may
-cost its own pipeline what it likes.
+cost its own pipeline any amount.
 """
 
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """A pipeline to put, and the events to post to it if it is taken."""
+    """A pipeline to put, and the events to post to it if it is accepted."""
 
     kind: str
     name: str
     schema: str = "id STRING, n BIGINT, price DOUBLE, tags ARRAY<STRING>"
     steps: list[Any] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
-    # The text of the event, as a number may be one that no JSON library writes.
+    # The event as text, as a number may be one that no JSON library writes.
     event: str = '{"id": "a", "n": 1, "price": 1.5, "tags": ["x"]}'
 
     def document(self, source: str, target: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Installs the package of functions that tests/packages has, as its wheel would be installed."""
+"""Installs the package of functions in tests/packages, like its wheel."""
 
 import tomllib
 from pathlib import Path
@@ -7,7 +7,7 @@ PACKAGE = Path(__file__).parents[2] / "packages" / "hifi_fraud"
 
 
 def install(folder: Path) -> Path:
-    """Install it in a folder for Python's path, with its metadata beside it."""
+    """Install the package in a folder for Python's path, with its metadata beside it."""
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     named, version = project["name"].replace("-", "_"), project["version"]
     facts = folder / f"{named}-{version}.dist-info"

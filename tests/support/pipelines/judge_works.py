@@ -11,12 +11,12 @@ def pid(_: Any) -> int:
 
 
 def folds_a_gigabyte(session: Any) -> None:
-    """No document may: Spark makes such a text while it plans, before there is an event."""
+    """Make a text of 1 GB, as no document may: Spark makes it while it plans, without any event."""
     session.sql("SELECT length(repeat('x', 1000000000))").collect()
 
 
 def never_ends(session: Any) -> None:
-    """No document may either: Java writes the digits of such a number out."""
+    """Cast a number that no document may use: Java writes out its digits."""
     session.sql("SELECT CAST('1e-400000000' AS DECIMAL(10,2))").collect()
 
 
@@ -25,8 +25,8 @@ def fails(_: Any) -> None:
 
 
 def main() -> None:
-    """Ask, and die without a word while the answer is awaited."""
-    import asyncio  # noqa: PLC0415 - those that are asked need none of it
+    """Ask, and die silently before the answer arrives."""
+    import asyncio  # noqa: PLC0415 - the judging process needs none of it
 
     from pipelines.judging.apart.judge_client import JudgeClient  # noqa: PLC0415
     from pipelines.judging.apart.judge_process import JudgeQuestion  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Runs an S3 server as a process, for tests of archives: one for all of them."""
+"""Runs an S3 server as a process, one for all tests of archives."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from shared.config.outside.store import Store
 from shared.runtime.archive.stores import OpenStore, StoreAwayError
 from shared.runtime.secret_box import SecretBox, new_key
 
-# Two halves of a suite start their brokers at the same time.
+# Two parts of a suite start their brokers at the same time.
 _START_S = 120.0
 ACCESS_KEY, SECRET_KEY = "hifi-tests", "not-a-secret-of-anybody"
 _PORTS = ("master", "volume", "filer", "s3")
@@ -32,7 +32,7 @@ class ObjectServer:
     secret_keys: str
 
     def store(self, name: str = "backup") -> Store:
-        """A store with a place of its own there."""
+        """Return a store with a place of its own there."""
         made = Store(name, f"s3://hifi/{name}-{next(_numbers)}", endpoint=self.endpoint)
         box = SecretBox.of(self.secret_keys)
         sealed = box.seal(SECRET_KEY, owner=made.owner)
@@ -74,7 +74,7 @@ def running_object_server(folder: Path) -> Iterator[ObjectServer]:
         _wait(server, child)
         yield server
     finally:
-        # It takes half a minute to end by itself.
+        # The server would take half a minute to end by itself.
         child.kill()
 
 

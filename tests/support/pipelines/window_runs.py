@@ -32,7 +32,7 @@ def put_table(kafka: str, name: str, *, written_by: str) -> Table:
 
 
 def remove(kafka: str, pipeline: Pipeline) -> None:
-    """Remove a pipeline as the gateway does."""
+    """Remove a pipeline like the gateway."""
     gone = RemovedPipeline(
         pipeline.name,
         pipeline.tenant,
@@ -45,7 +45,7 @@ def remove(kafka: str, pipeline: Pipeline) -> None:
 
 
 def forget_position(kafka: str, pipeline: Pipeline) -> None:
-    """Delete its group, as Kafka does after a week without writes; nobody is in it now."""
+    """Delete a pipeline's group, as Kafka does after a week without writes; it has no members."""
     group = lane_group(pipeline.lane_id)
 
     async def delete() -> None:
@@ -62,7 +62,7 @@ def forget_position(kafka: str, pipeline: Pipeline) -> None:
 
 
 def topics(kafka: str) -> set[str]:
-    """The names of all that there are."""
+    """Return the names of all topics."""
 
     async def names() -> set[str]:
         async with topic_admin(kafka) as admin:
@@ -83,7 +83,7 @@ def forget(kafka: str, topic: str) -> None:
 
 
 def history(kafka: str, table: Table) -> dict[str, list[Any]]:
-    """Every value that was ever written of each row, in order."""
+    """Return every value ever written of each row, in order."""
     found: dict[str, list[Any]] = {}
     for record in asyncio.run(read_all(kafka, table.topic)):
         value = json.loads(record.value) if record.value else None
@@ -92,7 +92,7 @@ def history(kafka: str, table: Table) -> dict[str, list[Any]]:
 
 
 def is_under_way(kafka: str, pipeline: Pipeline) -> bool:
-    """Whether a job of it was begun, and has not been stored."""
+    """Return whether a job of the pipeline has begun, and is not stored yet."""
 
     async def read() -> bool:
         positions = FencedPositions(kafka, lane_group(pipeline.lane_id))

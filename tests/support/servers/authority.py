@@ -1,4 +1,4 @@
-"""Gives tests an authority of their own, and certificates that it has signed."""
+"""Gives tests a certificate authority of their own, and certificates that it has signed."""
 
 import datetime as dt
 import ipaddress
@@ -29,7 +29,7 @@ class Authority:
         is_authority: bool = False,
         has_names: bool = True,
     ) -> tuple[Path, Path]:
-        """The files with a certificate and with its key."""
+        """Write and return the files with a certificate and with its key."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         now = dt.datetime.fromisoformat("2026-01-01T00:00:00+00:00")
         builder = (
@@ -41,7 +41,7 @@ class Authority:
             .not_valid_before(now)
             .not_valid_after(now + 36_500 * DAY)
             .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
-            # Python checks certificates strictly from 3.13 on, and then asks for these.
+            # Python checks certificates strictly from 3.13 on, and then requires these.
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
                 critical=False,

@@ -1,4 +1,4 @@
-"""A balancer as people put before gateways: connections go to those whose /readyz says yes."""
+"""A balancer like those in front of gateways: it connects to backends whose /readyz says yes."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ class Taking(Protocol):
 
 @dataclass
 class Backend:
-    """A gateway, and where it says whether it is ready; without that it is always taken for so."""
+    """A gateway, and the address of its readiness; without that it always counts as ready."""
 
     port: int
     probes: str | None = None
@@ -44,7 +44,7 @@ class Balancer:
 
     backends: list[Backend]
     port: int = 0
-    # Connections that came while no target was ready.
+    # Connections that arrived while no backend was ready.
     refused: int = 0
     _turn: int = 0
 
@@ -86,7 +86,7 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 def in_a_thread(
     balancer: Taking, around: Callable[[], AbstractAsyncContextManager[object]]
 ) -> Iterator[None]:
-    """Have it take connections, and check those that it has them for, all the time."""
+    """Let a balancer accept connections and check its backends until the block ends."""
     started, stop = threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -112,7 +112,7 @@ def in_a_thread(
 
 @contextlib.contextmanager
 def balanced(*backends: Backend) -> Iterator[Balancer]:
-    """A balancer in a thread of its own, which checks its backends all the time."""
+    """Run a balancer in a thread of its own, which checks its backends all the time."""
     balancer = Balancer(list(backends))
     with in_a_thread(balancer, contextlib.nullcontext):
         yield balancer

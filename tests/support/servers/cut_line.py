@@ -1,4 +1,4 @@
-"""A line to a server that can be cut, or fall silent, while bytes are under way on it."""
+"""A line to a server that can be cut, or fall silent, while bytes are on their way."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,10 @@ _CHUNK_BYTES = 65_536
 
 @dataclass
 class CutLine:
-    # The server's port; None while nobody is there.
+    # The server's port, or None while there is no server.
     target: int | None
     port: int = 0
-    # Bytes are taken, and go nowhere.
+    # Bytes are accepted and dropped.
     is_silent: bool = False
     connections: int = 0
     _loop: asyncio.AbstractEventLoop | None = None
@@ -41,7 +41,7 @@ class CutLine:
             self._open -= {writer, requests}
 
     def cut(self) -> None:
-        """End every connection in the middle of its work, and let no new one in."""
+        """End every connection in the middle of its work, and accept no new one."""
         self.target = None
         assert self._loop is not None, "the line is open"
         asyncio.run_coroutine_threadsafe(self._abort(), self._loop).result(10)

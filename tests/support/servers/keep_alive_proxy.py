@@ -1,7 +1,7 @@
-"""A balancer that speaks HTTP, as AWS' does: it keeps connections to gateways and uses them again.
+"""A balancer that speaks HTTP, like AWS': it keeps and reuses connections to gateways.
 
-It checks `/readyz` every five seconds, gives a gateway up after two refusals, and keeps what is
-idle for a minute. A request that meets a closed connection is a 502, and nobody tries it again.
+It checks `/readyz` every five seconds, gives up a gateway after two refusals, and keeps idle
+connections for a minute. A request that meets a closed connection gets a 502, without another try.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class KeepAliveProxy:
 
 @contextlib.contextmanager
 def keeping_alive(*targets: Target) -> Iterator[KeepAliveProxy]:
-    """The balancer in a thread of its own."""
+    """Run the balancer in a thread of its own."""
     proxy = KeepAliveProxy(list(targets))
 
     @contextlib.asynccontextmanager

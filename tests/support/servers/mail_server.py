@@ -1,4 +1,4 @@
-"""A real mail server for tests: it keeps the mail it takes, and refuses or waits as a test says."""
+"""A real mail server for tests: it keeps accepted mail, and refuses or waits as a test says."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ SENDER = "hifi@hifi.example"
 
 @dataclass
 class TakenMail:
-    """One mail as the server has it."""
+    """One mail in the server's form."""
 
     to: list[str]
     mail: EmailMessage
@@ -30,13 +30,13 @@ class TakenMail:
 
 @dataclass
 class MailBox:
-    """What came, and how the server behaves."""
+    """The accepted mail, and the server's behaviour."""
 
     taken: list[TakenMail] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
-    # The wait before it answers to a sender.
+    # The server's wait before it answers to a sender.
     delay_s: float = 0.0
-    # The wait before it answers to such a recipient.
+    # The server's wait before it answers to each of these recipients.
     slow_to: dict[str, float] = field(default_factory=dict)
     logins: list[tuple[bytes, bytes]] = field(default_factory=list)
     port: int = 0
@@ -45,7 +45,7 @@ class MailBox:
         plain = MailServer("127.0.0.1", self.port, "off", SENDER)
         return replace(plain, **settings)
 
-    # As aiosmtpd calls them.
+    # The names that aiosmtpd calls.
     async def handle_MAIL(  # noqa: N802
         self, server: Any, session: Any, envelope: Any, address: str, options: list[str]
     ) -> str:
@@ -78,7 +78,7 @@ class MailBox:
 
 @contextmanager
 def mail_server(pair: tuple[Path, Path] | None = None) -> Iterator[MailBox]:
-    """Run a mail server; with a certificate and its key it asks for STARTTLS and a login."""
+    """Run a mail server; with a certificate and its key it requires STARTTLS and a login."""
     box = MailBox()
     more: dict[str, Any] = {}
     if pair is not None:

@@ -1,6 +1,6 @@
-"""A network in which there is nothing but this machine: every fetch from elsewhere fails.
+"""A network with only this machine in it: every fetch from elsewhere fails.
 
-It is that of the calling thread, and of the threads and processes that are started meanwhile.
+The calling thread is in it, with the threads and processes that start meanwhile.
 """
 
 import ctypes
@@ -22,14 +22,14 @@ _ELSEWHERE = ("192.0.2.1", 443)
 
 @contextmanager
 def own_network(*addresses: str) -> Iterator[None]:
-    """Loopback, with these addresses on it as well."""
+    """Make a network with loopback, and with these addresses on it."""
     ip = program("ip")
     system = ctypes.CDLL(None, use_errno=True)
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         if system.unshare(_CLONE_NEWNET):
             why = os.strerror(ctypes.get_errno())
-            pytest.skip(f"this machine makes no networks for tests: {why}")
+            pytest.skip(f"this machine does not allow networks for tests: {why}")
         try:
             subprocess.run([ip, "link", "set", "lo", "up"], check=True)
             for address in addresses:
@@ -39,6 +39,8 @@ def own_network(*addresses: str) -> Iterator[None]:
                 assert probe.connect_ex(_ELSEWHERE) == errno.ENETUNREACH
             yield
         finally:
-            assert not system.setns(before, _CLONE_NEWNET), "the way back is lost"
+            assert not system.setns(before, _CLONE_NEWNET), (
+                "the process cannot return to its own network"
+            )
     finally:
         os.close(before)

@@ -14,11 +14,11 @@ STOP_TIMEOUT_S = 10.0
 
 
 class QuickServer(HttpServer):
-    """Stops within a hundredth of a second: uvicorn takes two tenths, and tests start hundreds."""
+    """Stops within a hundredth of a second; uvicorn takes 0.2 s, and tests start hundreds."""
 
-    # It follows this while it serves.
+    # The context that lasts while the server serves.
     followed: Callable[[], AbstractContextManager[None]] = nullcontext
-    # It stops this in its own loop, which a test may have ended before anybody else could.
+    # Called in the server's own loop when it stops; afterwards the loop may be gone.
     stops: Callable[[], Awaitable[object]] = partial(asyncio.sleep, 0)
 
     async def main_loop(self) -> None:

@@ -1,4 +1,4 @@
-"""A server whose figures are known: it answers at a steady rate, and stands still once.
+"""A server with known figures: it answers at a steady rate, and stalls once.
 
 Run as a process of its own (`python -m tests.support.servers.rated_server`); it prints its port.
 """
@@ -58,7 +58,7 @@ class RatedAnswers(asyncio.Protocol):
 
 @contextmanager
 def running_rated_server(**asked: float) -> Iterator[str]:
-    """The server in a process of its own; its address. `asked`: per_s, stall_after_s, stall_s."""
+    """Run the server as a process; yield its address. `asked`: per_s, stall_after_s, stall_s."""
     argv = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.servers.rated_server", *argv], stdout=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Gives tests a server that does to a connection exactly what a test wants."""
+"""Gives tests a server that does exactly what a test wants to a connection."""
 
 import socket
 import threading
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def raw_server(behave: Callable[[socket.socket], object]) -> Iterator[str]:
-    """A server that reads a request and then gives the connection to `behave`."""
+    """Run a server that reads a request and then passes the connection to `behave`."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(10)
 
@@ -30,14 +30,14 @@ def raw_server(behave: Callable[[socket.socket], object]) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
     finally:
-        # A blocked accept is woken only by a shutdown, not by a close.
+        # Only a shutdown wakes a blocked accept, not a close.
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join(5)
 
 
 def read_request(connection: socket.socket) -> bytes:
-    """A request whose body is [1]."""
+    """Read a request whose body is [1]."""
     received = b""
     while not received.endswith(b"[1]"):
         more = connection.recv(65_536)

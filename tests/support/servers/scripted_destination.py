@@ -1,4 +1,4 @@
-"""A real HTTP destination for tests: it keeps what it gets and answers as a test says."""
+"""A real HTTP destination for tests: it keeps its requests and answers as a test says."""
 
 import json
 import threading
@@ -33,7 +33,7 @@ class Reply:
     breaks_off: bool = False
 
 
-# Given how many requests came before and the request itself, say how to answer.
+# Returns the answer, given the number of earlier requests and the request itself.
 Script = Callable[[int, Request], Reply]
 
 
@@ -42,12 +42,12 @@ def always(status: int, **headers: str) -> Script:
 
 
 def in_turn(*statuses: int) -> Script:
-    """Answer with each status once; the last one from then on."""
+    """Answer with each status once, and then always with the last one."""
     return lambda number, _: Reply(statuses[min(number, len(statuses) - 1)])
 
 
 class _Server(ThreadingHTTPServer):
-    # Five is the default: of a crowd that connects at once the others come a second later.
+    # The default is five: of many that connect at once the others would be a second late.
     request_queue_size = 128
 
 
@@ -73,7 +73,7 @@ class ScriptedDestination:
             return Counter(event["id"] for request in self.accepted for event in request.events)
 
     def wait_for(self, condition: Callable[[], bool], *, timeout_s: float) -> bool:
-        """Wait until the condition holds; it is looked at after each request."""
+        """Wait until the condition holds; check it after each request."""
         until_s = time.monotonic() + timeout_s
         while not condition():
             left_s = until_s - time.monotonic()
@@ -88,7 +88,7 @@ class ScriptedDestination:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # Head and body of a reply leave as one; Nagle would hold the body back for 40 ms.
+            # Send head and body of a reply together; Nagle would hold the body back for 40 ms.
             wbufsize = -1
             disable_nagle_algorithm = True
 
@@ -96,7 +96,7 @@ class ScriptedDestination:
                 length = int(self.headers["content-length"])
                 body = self.rfile.read(length)
                 if len(body) < length:
-                    # The sender died in the middle; no destination takes half a request.
+                    # The sender died in the middle; no destination accepts half a request.
                     self.close_connection = True
                     return
                 headers = {name.lower(): value for name, value in self.headers.items()}

@@ -1,4 +1,4 @@
-"""Answers as an incoming webhook of Slack does, and refuses what Slack would mar or misread."""
+"""Answers like an incoming webhook of Slack, and refuses what Slack would garble or misread."""
 
 import json
 import re
@@ -8,16 +8,16 @@ from tests.support.servers.scripted_destination import Reply, Request
 
 # Slack shows 4,000 characters of a text well (and keeps 40,000).
 TEXT_CHARS_MAX = 4_000
-# One message a second for each channel, as its rate limits say.
+# One message a second for each channel, according to its rate limits.
 _PAUSE_S = 1.0
-# Between < and > there are links to web pages, or Slack's own commands, such as <!channel>.
+# Between < and > are links to web pages, or Slack's own commands, such as <!channel>.
 _COMMAND = re.compile(r"<(?!https?://[^<>|\s]+\|[^<>]+>)[^>]*>?")
 _BARE = re.compile(r"&(?!amp;|lt;|gt;)")
 
 
 @dataclass
 class SlackRules:
-    """The script of one webhook of Slack, and its answers, in turn."""
+    """The script of one webhook of Slack, and its answers in order."""
 
     said: list[str] = field(default_factory=list)
     _last_s: float = float("-inf")

@@ -1,6 +1,6 @@
-"""A collector of OpenTelemetry spans, as a process: takes OTLP by HTTP, and shows it at /spans.
+"""A collector of OpenTelemetry spans, as a process: takes OTLP over HTTP, shows it at /spans.
 
-It keeps to what the protocol says of JSON: ids in hex, times as text, nothing of the wrong kind.
+It follows the protocol's rules for JSON: ids in hex, times as text, nothing of the wrong type.
 """
 
 import json
@@ -71,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class TraceCollector:
     url: str
 
     def spans(self, trace_id: str) -> list[dict[str, Any]]:
-        """The spans of a trace that have come."""
+        """Return the spans of a trace that have arrived."""
         told: list[dict[str, Any]] = httpx.get(f"{self.url}/spans").json()
         return [span for span in told if span["traceId"] == trace_id]
 

@@ -1,7 +1,7 @@
-"""Cuts the suite in parts that run side by side, each with processes of its own.
+"""Cuts the suite into parts that run side by side, each with processes of its own.
 
-Much of its time a test waits: for a process to start, a lease to end, an event to be due.
-The part of a test depends on nothing but the test, so that a run is like the last one.
+A test spends much of its time waiting: for a process to start, a lease to end, an event to be due.
+A test's part depends only on the test, so that all runs are alike.
 """
 
 from collections.abc import Collection
@@ -23,7 +23,7 @@ class Part(StrEnum):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", choices=list(Part), help="one of those that make the suite")
+    parser.addoption("--part", choices=list(Part), help="the part of the suite to run")
 
 
 def part_of(path: Path, fixtures: Collection[str]) -> Part:

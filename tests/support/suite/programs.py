@@ -10,14 +10,14 @@ _LACKS = "this machine lacks "
 
 
 def program(*names: str) -> str:
-    """The path of one of these programs; without any, the test that asks is skipped."""
+    """Return the path of one of these programs; without any, skip the calling test."""
     for path in filter(None, map(shutil.which, names)):
         return path
     pytest.skip(_LACKS + names[0])
 
 
 def npm_package(folder: str, name: str) -> Path:
-    """A package that `make test` has installed in a folder by npm."""
+    """Return a package that `make test` has installed in a folder by npm."""
     program("node")
     package = _ROOT / folder / "node_modules" / name
     if not package.is_dir():
@@ -31,7 +31,7 @@ def need_express() -> None:
 
 
 def has_express() -> bool:
-    """Whether Express is there, for a test that is skipped only after its other parts."""
+    """Return whether Express is there, for a test that is skipped only after its other parts."""
     try:
         need_express()
     except pytest.skip.Exception:

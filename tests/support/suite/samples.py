@@ -16,7 +16,7 @@ from shared.retry.attempt import Attempt, classify
 from shared.retry.decision import Decision, Situation, decide
 from shared.retry.schedule import RetrySchedule
 
-# A Tuesday in November 2023; any instant does, but a real one makes failures readable.
+# A Tuesday in November 2023; any instant would do, but a real one makes failures readable.
 NOW_MS = 1_700_000_000_000
 DAY_S = 86_400.0
 
@@ -57,7 +57,7 @@ def decided(
     *,
     retry_on: AbstractSet[int] = frozenset(),
 ) -> Decision:
-    """The decision after an attempt, with the verdict that it deserves."""
+    """Return the decision after an attempt, with the verdict that it deserves."""
     return decide(history, attempt, classify(attempt, retry_on=retry_on), schedule, situation)
 
 
@@ -99,7 +99,7 @@ def log_buckets(values_ms: Iterable[int]) -> LogBuckets:
 def a_receipt(
     outcome: ReceiptOutcome, *spans: tuple[int, int], partition: int = 0, **more: Any
 ) -> Receipt:
-    """A receipt of events by their offsets [first, end), with `more` as a test needs it."""
+    """Return a receipt of events by their offsets [first, end), with `more` as a test needs."""
     facts = {
         "destination_id": "orders/shop",
         "reason": "",
@@ -116,7 +116,7 @@ def a_receipt(
     return Receipt(outcome=outcome, **{**facts, **more})
 
 
-# Our own writers may put these into a header: any text that UTF-8 can hold, and not nothing.
+# Our own writers may put these into a header: any text in UTF-8 that is not empty.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 names = texts.filter(bool)
 times_ms = st.integers(-(10**17), 10**17)
@@ -137,7 +137,7 @@ histories = st.builds(
     last_attempt_at_ms=st.none() | times_ms,
     replay_id=st.just("") | texts,
 )
-# Those of events that somebody has sent again out of dead letters.
+# Histories of events that were redriven from dead letters.
 redriven_histories = st.builds(
     replace, histories, redrive_count=counts.filter(bool), redrive_id=texts
 )
@@ -157,7 +157,7 @@ envelopes = st.builds(
 
 
 def receipt_of(line: bytes) -> Receipt:
-    """The only receipt of a record."""
+    """Return the only receipt of a record."""
     (receipt,) = receipts_of(line)
     assert receipt is not None
     return receipt

@@ -1,6 +1,6 @@
-"""Says at the end which tests were skipped, and what they lacked.
+"""Reports at the end which tests were skipped, and what they lacked.
 
-In continuous integration a skipped test is a failed one: nobody reads what was not tried.
+In continuous integration a skipped test fails: nobody reads about tests that did not run.
 """
 
 import os

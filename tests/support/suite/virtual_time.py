@@ -26,7 +26,7 @@ class VirtualTime:
         return NOW_MS + int(self.now_s * 1_000)
 
     def run(self, main: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run as asyncio.run does; instead of a wait, the time jumps to the end of it."""
+        """Run like asyncio.run; instead of waiting, the time jumps to the end of the wait."""
         with asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
             return runner.run(main)
 

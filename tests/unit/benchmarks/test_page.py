@@ -1,4 +1,4 @@
-"""The page of benchmarks shows the newest of each figure, and its past."""
+"""The page of benchmarks shows the newest value of each figure, and its history."""
 
 import re
 from xml.etree import ElementTree as ET
@@ -63,7 +63,7 @@ def test_a_picture_has_a_point_for_each_row_and_a_line_for_each_machine() -> Non
     tags = [re.sub(r"\{.*\}", "", each.tag) for each in drawing.iter()]
     assert (tags.count("circle"), tags.count("polyline")) == (3, 2)
     heights = [float(each.attrib["cy"]) for each in drawing.iter() if "cy" in each.attrib]
-    assert heights == sorted(heights, reverse=True), "more is higher"
+    assert heights == sorted(heights, reverse=True), "a higher value is a higher point"
 
 
 def test_two_rows_are_no_past() -> None:

@@ -1,4 +1,4 @@
-"""A bench says what became worse or better, on such a machine, and beyond noise."""
+"""A bench reports what became better or worse than on similar machines, beyond noise."""
 
 import json
 import re
@@ -84,7 +84,7 @@ def test_each_figure_is_compared_with_the_newest_row_that_has_it() -> None:
 def test_another_kind_of_machine_is_nothing_to_compare_with(other: dict[str, Any]) -> None:
     now = row(ratio_batch_1=0.1) | other
     assert list(changes(now, [OLD])) == [
-        f"gateway: nothing to compare with: no row is of such a machine ({machine(now)})"
+        f"gateway: nothing to compare with: no row is from such a machine ({machine(now)})"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Leaders move to replicas in sync, and never to a broker that stands still."""
+"""Leaders move to replicas in sync, and never to a frozen broker."""
 
 from tests.support.kafka.leader_moves import PartitionLeader, moved_orders, preferred_orders
 

@@ -1,4 +1,4 @@
-"""The plan of a chaos run comes from its seed alone, and leaves no kind of trouble out."""
+"""The plan of a chaos run follows from its seed alone, and contains every kind of trouble."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_every_kind_of_action_comes_within_twenty_seeds_of_three_minutes() -> No
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_done_to_something_finds_it_there(seed: int) -> None:
-    # Tenants, streams, and destinations with the stream that they are of.
+    # Tenants, streams, and destinations, each with its stream.
     there: set[str] = set()
     for action in chaos_plan(seed, minutes=5).actions:
         what, _, rest = action.kind.partition(" ")

@@ -1,4 +1,4 @@
-"""The recount of a chaos run finds each fault that a world can have, and none in one without."""
+"""The recount of a chaos run finds each fault in a faulty world, and none in a sound one."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from tests.chaos.recount import (
     unsigned,
 )
 
-# Two tenants with a stream each: t0 has a destination that wants all and one that wants `a`.
+# Two tenants with a stream each: t0 has a destination for all events and one for `a` only.
 T0 = [f"t0.t0-s1.{'ab'[n % 2]}.{n}" for n in range(6)]
 T1 = [f"t1.t1-s2.a.{n}" for n in range(3)]
 
@@ -28,7 +28,7 @@ def arrived(tenant: str, destination_id: str, *ids: str, label: bool = False) ->
 
 
 def sound() -> WorldRecord:
-    """Delivered, waiting, dead, queued, filtered, resent and labelled: all as it should be."""
+    """Return a world in which every event, whatever happened to it, is where it should be."""
     return WorldRecord(
         acked={("t0", "t0-s1"): set(T0), ("t1", "t1-s2"): set(T1)},
         sent={*T0, *T1},
@@ -40,7 +40,7 @@ def sound() -> WorldRecord:
         arrivals=[
             *arrived("t0", "t0-s1/all", T0[0], T0[1], T0[2]),
             *arrived("t0", "t0-s1/all", T0[0], label=True),
-            # The sender had no answer and sent it again: it is stored twice.
+            # The sender got no answer and sent it again: it is stored twice.
             *arrived("t0", "t0-s1/all", T0[2]),
             *arrived("t0", "t0-s1/some", T0[0], T0[2], T0[4]),
             *arrived("t1", "t1-s2/to", *T1),
@@ -72,7 +72,7 @@ def test_a_receipt_for_what_never_came_is_found() -> None:
     world = sound()
     denied = [one for one in world.arrivals if one.event_id != T1[1]]
     found = findings(replace(world, arrivals=denied))
-    assert found[0] == Finding("unaccounted", "t1-s2/to neither has nor gets t1.t1-s2.a.1")
+    assert found[0] == Finding("unaccounted", "t1-s2/to neither has nor will get t1.t1-s2.a.1")
     assert found[1].what == "false receipt"
     assert "t1.t1-s2.a.1" in found[1].says
 
@@ -90,13 +90,13 @@ def test_a_2xx_for_what_is_not_stored_is_found() -> None:
     lied = "t1.t1-s2.a.99"
     acked = {**world.acked, ("t1", "t1-s2"): {*T1, lied}}
     (found,) = findings(replace(world, acked=acked, sent={*world.sent, lied}))
-    assert found == Finding("false ack", f"t1's t1-s2: answered 2xx and not stored: {lied}")
+    assert found == Finding("false ack", f"t1's t1-s2: answered 2xx, but not stored: {lied}")
 
 
 def test_what_was_called_not_stored_and_is_there_is_found() -> None:
     world = sound()
     (found,) = findings(replace(world, maybe_stored={**world.maybe_stored, T1[2]: 0}))
-    assert found == Finding("false refusal", f't1-s2: told "not stored", and stored: {T1[2]}')
+    assert found == Finding("false refusal", f't1-s2: answered "not stored", but stored: {T1[2]}')
 
 
 def test_what_is_stored_twice_is_found() -> None:
@@ -107,7 +107,7 @@ def test_what_is_stored_twice_is_found() -> None:
 
 
 def stated(**destinations: Counts) -> Statement:
-    """A statement about a minute with ten events."""
+    """Return a statement about a minute with ten events."""
     return Statement("t0-s1", 60_000, 1, 10, 10, "00", destinations, 120_000, NO_PREVIOUS)
 
 
@@ -129,12 +129,12 @@ FIRST_AND_LATE = [
             10,
             ["late: 1 + 0 + 0 + 0 are 1 of 10 events"],
         ),
-        (stated(first=Counts(10, 0, 0, {})), 200_000, 10, ["late was due, and has no line"]),
+        (stated(first=Counts(10, 0, 0, {})), 200_000, 10, ["late was due, but has no line"]),
         (
             stated(first=Counts(10, 0, 0, {})),
             120_000,
             9,
-            ["it is about 10 events, and the log has 9"],
+            ["it counts 10 events, but the log has 9"],
         ),
     ],
 )
@@ -169,7 +169,7 @@ def test_a_death_without_a_word_and_one_without_a_cause_are_found() -> None:
     causeless = Death("observe", "ended with exit code 1", "no Kafka", is_excused=False)
     found = findings(replace(sound(), deaths=[silent, causeless]))
     assert [finding.what for finding in found] == ["death", "death"]
-    assert "does not say why" in found[0].says
+    assert "gives no reason" in found[0].says
     assert "no Kafka" in found[1].says
 
 
@@ -197,13 +197,13 @@ def test_which_ids_of_a_minute_were_not_signed_is_told() -> None:
     def said(*signed: str) -> str:
         return unsigned(lambda ids: ids == set(signed), ledger=ledger, log=log)
 
-    has = "the ledger has 2 ids, the log 4, 2 of them alone; signed are"
+    has = "the ledger has 2 ids, the log 4, 2 of which only the log has; signed:"
     some = f"{has} the ledger's and some that only the log has, without"
     assert said("a", "b", "c") == f"{some} d (0:3, 00:00:03.000000)"
     assert said(*"abcd") == f"{some} none"
     assert said("a").startswith(f"{has} some of the log's, without b (0:1, 00:00:01.000000), c")
     assert said("x") == (
-        f"{has} not those up to any moment; only the log has c (0:2, 00:00:02.000000),"
+        f"{has} no set of all ids up to some moment; only the log has c (0:2, 00:00:02.000000),"
         " d (0:3, 00:00:03.000000); only the ledger has none"
     )
     late = [StoredId("b", 0, 1, 1), StoredId("a", 0, 0, 2)]

@@ -1,4 +1,4 @@
-"""A sender of a chaos run takes for stored, and for not stored, what an answer promises alone."""
+"""A sender of a chaos run counts events as stored, or as not stored, only if an answer says so."""
 
 import httpx
 import pytest

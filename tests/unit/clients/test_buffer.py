@@ -1,4 +1,4 @@
-"""Events are cut into batches and bounded to the byte, though little is asked for each of them."""
+"""Batches keep to their byte limits exactly, though the buffer does little work for each event."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -141,7 +141,7 @@ def test_a_text_stands_among_others_as_its_lines_would() -> None:
     _, nth = held.put(b"d", wait_s=0)
     assert [(first, count) for _, first, count in stretches] == [(1, 2)]
     assert nth == 3
-    assert not held.put_text(b"e\nf\ng\n", 3, stretches, wait_s=0), "one more than a batch has"
+    assert not held.put_text(b"e\nf\ng\n", 3, stretches, wait_s=0), "one line more than a batch"
     assert held.put_text(b"e\nf\n", 2, stretches, wait_s=0)
     batch = held.take(timeout_s=0)
     assert batch is not None

@@ -1,4 +1,4 @@
-"""An event is a line of JSON with an id, and what is no event is refused at once."""
+"""An event is a line of JSON with an id; anything else is refused at once."""
 
 import json
 import os

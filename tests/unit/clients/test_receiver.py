@@ -1,4 +1,4 @@
-"""A receiver takes what is Hifi's and new, and answers for each event."""
+"""A receiver accepts only new deliveries signed by Hifi, and answers for each event."""
 
 import base64
 import gzip
@@ -158,7 +158,7 @@ def test_every_format_of_a_destination_is_read(content_type: str, body: bytes) -
 def test_the_signature_is_that_of_the_body_before_it_was_packed() -> None:
     headers = signed() | {"content-encoding": "gzip"}
     assert Receiver(SECRET).open(headers, gzip.compress(BODY)).events == EVENTS
-    # Unpacked by the framework, which has left the header.
+    # The framework has unpacked the body but left the header.
     assert Receiver(SECRET).open(headers, BODY).events == EVENTS
 
 

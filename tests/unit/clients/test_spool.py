@@ -1,4 +1,4 @@
-"""A spool keeps all that it has accepted, even if it is cut short, damaged or full."""
+"""A spool keeps every accepted event, even if its file is cut short, damaged or full."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def append(kept: Spool, *bodies: bytes) -> list[Place]:
 
 
 def rest(kept: Spool) -> list[bytes]:
-    """All that nobody has taken, as done."""
+    """Take every batch that is left, mark each as done, and return them."""
     found = []
     while (frame := kept.take(timeout_s=0)) is not None:
         found.append(frame.body)
@@ -37,7 +37,7 @@ def rest(kept: Spool) -> list[bytes]:
 
 
 def left(folder: Path, *, stream: str = "orders") -> list[bytes]:
-    """The batches that the next owner finds."""
+    """Return the batches that the next owner finds."""
     with closing(spool(folder, stream=stream)) as kept:
         return rest(kept)
 
@@ -62,7 +62,7 @@ def test_what_is_not_done_is_there_for_the_next_owner(tmp_path: Path) -> None:
     append(kept, b"a", b"b", b"c")
     taken = [kept.take(timeout_s=0) for _ in range(3)]
     assert taken[1] is not None
-    # The second is done before the first: nobody may go past the first.
+    # The second batch is done before the first; the position must stay before the first.
     kept.done(taken[1].place)
     kept.close()
     kept = spool(tmp_path)

@@ -1,4 +1,4 @@
-"""Keys (their text, its kept parts, their permissions), quotas and request signatures."""
+"""API keys (text, stored parts, permissions), quotas and request signatures."""
 
 import json
 from dataclasses import replace
@@ -236,7 +236,7 @@ def test_what_a_newer_hifi_says_of_a_text_stays_with_that_text() -> None:
         {"hash": second.hash, "signing_key": second.signing_key, "link_key": ""},
     ]
     assert rotated.with_newest_only().to_fields()["secrets"] == rotated.to_fields()["secrets"][1:]
-    # A list in a record may hold anything: reading it breaks nothing.
+    # A list in a stored record may hold anything: the reader skips items that it does not know.
     odd = replace(KEY, others={"secrets": [17, {"colour": "red"}], "scopes": [{"a": 1}]})
     assert odd.to_fields() == KEY.to_fields()
 

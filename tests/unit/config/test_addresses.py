@@ -1,4 +1,4 @@
-"""Allowed addresses: a private one is private in every spelling and every wrapping."""
+"""Allowed addresses: a private address is found in every spelling and every wrapping."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -80,7 +80,7 @@ JUDGED = {
     "2002:101:101::1": "private",
     "2002:7f00:1::1": "private",
     "2002:a9fe:a9fe::1": "never",
-    # Teredo: server, then the client's address turned over
+    # Teredo: the server's address, then the client's with its bits inverted
     "2001:0:7f00:1:0:0:fefe:fefe": "private",
     "2001:0:a9fe:a9fe::": "never",
     "2001:0:101:101:0:0:5601:5601": "never",
@@ -120,7 +120,7 @@ def test_what_python_calls_private_is_never_public(address: IPv4Address) -> None
         assert address_class(address) != "public"
 
 
-# spelling -> what it stands for
+# spelling -> the address it means
 SPELT = {
     "127.0.0.1": "127.0.0.1",
     "127.0.0.1.": "127.0.0.1",

@@ -1,4 +1,4 @@
-"""Channels: one way each, whole addresses, and the tenants whose trouble they report."""
+"""Channels: one kind each, complete addresses, and the tenants whose trouble they report."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Config objects refuse what cannot work, and the fold of the config topic never breaks."""
+"""Config objects refuse impossible settings, and the fold of the config topic never breaks."""
 
 from dataclasses import replace
 
@@ -62,9 +62,9 @@ def test_what_was_removed_is_no_longer_there_but_still_somebodys() -> None:
         removed_streams={"orders": stream}, removed_destinations={destination.id: destination}
     )
     assert full.object(ORDERS.config_key) is None
-    # Compaction leaves the last record of a key, and that is this one.
+    # Compaction keeps the last record of a key, which is this one.
     assert Configuration().apply(stream.config_key, stream.to_json()).removed_streams
-    # Its tenant's next stream of that name has them, too; another tenant's never had them.
+    # The tenant's next stream of that name inherits them; another tenant's does not.
     assert list(full.removed_from(ORDERS)) == list(full.removed_from(stream)) == [destination]
     assert list(full.removed_from(replace(ORDERS, tenant="bravo"))) == []
     assert list(full.removed_from(Stream("hits"))) == []
@@ -161,7 +161,7 @@ def test_a_broken_destination_is_a_config_error_and_nothing_else(retry_on: str, 
 
 
 def test_an_object_under_another_ones_key_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the value is that of b'destination:orders/shop'"):
+    with pytest.raises(ConfigError, match="the value belongs to b'destination:orders/shop'"):
         Configuration().apply(b"destination:orders/shopp", SHOP.to_json())
 
 

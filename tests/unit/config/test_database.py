@@ -1,4 +1,4 @@
-"""Databases of pipelines: where they are, by what rows are known, and whose passwords are whose."""
+"""Databases of pipelines: their addresses, the keys of rows, and the password of each shard."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_each_kafka_partition_may_have_a_table_of_its_own() -> None:
     found = [table.shard(nth) for nth in range(3)]
     assert [place.table for place in found] == ["sales_0", "sales", "t"]
     assert [place.url for place in found] == [URL, elsewhere, elsewhere]
-    # A password is for one address.
+    # A password belongs to one address.
     assert [place.password for place in found] == [SEALED, SEALED + "2", None]
     with pytest.raises(KeyError):
         table.shard(3)
@@ -56,23 +56,23 @@ def test_each_kafka_partition_may_have_a_table_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("table", "setting", "says"),
     [
-        ({"url": "postgres://hifi:secret@h/d"}, "url", "belongs into `password`"),
-        ({"url": "mysql://hifi@h/d"}, "url", "is no address"),
-        ({"url": "postgres://h/d"}, "url", "is no address"),
-        ({"url": "postgres://hifi@h"}, "url", "is no address"),
-        ({"url": "postgres://hifi@h:0/d"}, "url", "is no address"),
-        ({"url": "postgres://hifi@h:x/d"}, "url", "is no address"),
-        ({"url": "postgres://hifi@h/d?options=-csearch_path"}, "url", "is no address"),
-        ({"url": "postgres://hifi@h/a b"}, "url", "is no address"),
-        ({"url": "sqlite:../x"}, "url", "is no address"),
-        ({"table": "a.b.c"}, "table", "is no table's name"),
-        ({"table": 'a"b'}, "table", "is no table's name"),
+        ({"url": "postgres://hifi:secret@h/d"}, "url", "put the password into `password`"),
+        ({"url": "mysql://hifi@h/d"}, "url", "is not an address"),
+        ({"url": "postgres://h/d"}, "url", "is not an address"),
+        ({"url": "postgres://hifi@h"}, "url", "is not an address"),
+        ({"url": "postgres://hifi@h:0/d"}, "url", "is not an address"),
+        ({"url": "postgres://hifi@h:x/d"}, "url", "is not an address"),
+        ({"url": "postgres://hifi@h/d?options=-csearch_path"}, "url", "is not an address"),
+        ({"url": "postgres://hifi@h/a b"}, "url", "is not an address"),
+        ({"url": "sqlite:../x"}, "url", "is not an address"),
+        ({"table": "a.b.c"}, "table", "is not a table's name"),
+        ({"table": 'a"b'}, "table", "is not a table's name"),
         ({"key": ["a b"]}, "key.0", "cannot name a column"),
         ({"key": ["a", "a"]}, "key", "twice"),
         ({"key": []}, "key", "`mode: insert`"),
-        ({"mode": "insert"}, "key", "have none"),
+        ({"mode": "insert"}, "key", "takes no key"),
         ({"mode": "merge"}, "mode", "should be 'upsert' or 'insert'"),
-        ({"password": "Plain1"}, "password", "kept sealed only"),
+        ({"password": "Plain1"}, "password", "must be sealed"),
         ({"password": 12345}, "password", "it should be a valid string"),
         ({"shards": [{"table": "a"}, {"table": "a"}]}, "shards", "the same table"),
         ({"shardz": []}, "shardz", "no such field"),
@@ -91,9 +91,9 @@ def test_what_cannot_be_is_refused_where_it_is_said(
 
 def test_a_database_stands_alone_and_its_columns_are_known() -> None:
     outputs = [*document()["to"], {"dead": True}]
-    with pytest.raises(ConfigError, match="is the only output"):
+    with pytest.raises(ConfigError, match="must be the only output"):
         Pipeline.of(document(to=outputs, match="all"))
-    with pytest.raises(ConfigError, match="which members become columns"):
+    with pytest.raises(ConfigError, match="name the members for its columns"):
         Pipeline.of(document(schema=""))
     pipeline = Pipeline.of(
         document(

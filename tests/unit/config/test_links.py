@@ -1,4 +1,4 @@
-"""Keys, and the links that each may make."""
+"""API keys, and the links that each may make."""
 
 import pytest
 from pydantic import ValidationError
@@ -23,7 +23,7 @@ def key(*scopes: Scope, tenant: str = "default", streams: tuple[str, ...] = ()) 
         (key("admin", tenant="acme", streams=("orders",)), "acme", ("orders",), True),
         (key("admin", tenant="acme", streams=("orders",)), "acme", ("hits",), False),
         (key("admin", tenant="acme", streams=("orders",)), "acme", (), False),
-        # Some streams of the default tenant: nobody in charge of the others.
+        # A key for some streams of the default tenant has no power over other tenants.
         (key("admin", streams=("orders",)), "acme", ("orders",), False),
     ],
 )

@@ -1,4 +1,4 @@
-"""Shards are names that an event can say in one way only, each of them once, in a fixed order."""
+"""Each shard name is written in exactly one way and occurs once; the order is fixed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Pipelines: what a document may say, and where it is wrong if it says anything else."""
+"""Pipeline documents: the allowed contents, and the place that an error names."""
 
 import json
 from dataclasses import replace
@@ -51,7 +51,7 @@ PIPELINE = Pipeline.of(DOCUMENT)
 
 
 def pipeline(name: str, source: str, *outputs: str) -> Pipeline:
-    """One that writes to these streams; a ! says that events are posted again."""
+    """Return a pipeline that writes to these streams; a ! means that events are posted again."""
     to = tuple(ToStream(each.removesuffix("!"), repost=each.endswith("!")) for each in outputs)
     return Pipeline(name, Source(source), to)
 
@@ -119,12 +119,12 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"steps": [{"select": {"a.b": "b"}}]}, "steps.0.select", f"'a.b' {NO_COLUMN}"),
     ({"steps": [{"select": {"": "b"}}]}, "steps.0.select", NO_COLUMN),
     ({"steps": [{"select": {"x" * 65: "b"}}]}, "steps.0.select", NO_COLUMN),
-    ({"steps": [{"select": {"hifi": "b"}}]}, "steps.0.select", "'hifi' is the column that holds"),
+    ({"steps": [{"select": {"hifi": "b"}}]}, "steps.0.select", "'hifi' is the column with"),
     ({"steps": [{"select": {}}]}, "steps.0.select", "at least 1 item"),
     ({"steps": [{"select": ["a"]}]}, "steps.0.select", "it should be an object"),
     ({"steps": [{"select": {"a": 5}}]}, "steps.0.select.a", "5 should be a valid string"),
     ({"steps": [{"explode": {"a": "b", "c": "d"}}]}, "steps.0.explode", "at most 1 item"),
-    ({"steps": [{"explode": {"a": "b"}}] * 2}, "steps.1.explode", "explodes once"),
+    ({"steps": [{"explode": {"a": "b"}}] * 2}, "steps.1.explode", "only one explode"),
     ({"steps": [{"where": "a"}] * 33}, "steps", "at most 32 items"),
     ({"steps": {"where": "a"}}, "steps", "should be a valid array"),
     ({"to": []}, "to", "at least 1 item"),
@@ -133,26 +133,26 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"to": [{"database": {}}]}, "to.0.database.url", "it is missing"),
     ({"to": [{"stream": "x", "whn": "y"}]}, "to.0.whn", "there is no such field"),
     ({"to": [{"stream": "No"}]}, "to.0.stream", "'No' is not a name"),
-    ({"to": [{"stream": "orders"}]}, "to.0.stream", "it reads this stream itself"),
+    ({"to": [{"stream": "orders"}]}, "to.0.stream", "reads this stream itself"),
     ({"to": [{"stream": "orders", "repost": True}]}, "to.0.repost", "keep their ids"),
     ({"to": [{"dead": False}]}, "to.0.dead", "False should be True"),
     ({"to": [{"stream": "a", "dead": True}]}, "to.0", "this one has stream and dead"),
     ({"to": [{"stream": "a"}, {"stream": "b"}]}, "to.1", "nothing gets here"),
-    ({"match": None}, "match", "say first or all"),
+    ({"match": None}, "match", "set first or all"),
     ({"match": "any"}, "match", "'any' should be 'first' or 'all'"),
     ({"from": "orders"}, "from", "'orders' should be an object"),
-    ({"from": {"stream": "a", "start": "now"}}, "from.start", "it is earliest, latest, or epoch"),
+    ({"from": {"stream": "a", "start": "now"}}, "from.start", "it must be earliest, latest"),
     ({"from": {"table": "a"}}, "from.stream", "it is missing"),
     ({"name": "Sales"}, "name", "'Sales' is not a name"),
     ({"generation": 0}, "generation", "greater than or equal to 1"),
     ({"schema": "x" * 16_385}, "schema", "at most 16384 characters"),
     ({"tests": [{"given": []}]}, "tests.0.given", "at least 1 item"),
     ({"tests": [{"given": [1], "expects": []}]}, "tests.0.expects", "there is no such field"),
-    ({"tests": [{"given": [1], "expect": 3}]}, "tests.0.expect", "it is a list of at most 1000"),
+    ({"tests": [{"given": [1], "expect": 3}]}, "tests.0.expect", "use a list of at most 1000"),
     ({"tests": [{"given": [1], "expect": {"eu": 1}}]}, "tests.0.expect", "for each stream"),
-    ({"tests": [{"given": [1], "expect": {"us": []}}]}, "tests.0.expect.us", "it writes to ['eu']"),
+    ({"tests": [{"given": [1], "expect": {"us": []}}]}, "tests.0.expect.us", "writes to ['eu']"),
     ({"tests": [{"given": [1], "expect": [1] * 1001}]}, "tests.0.expect", "at most 1000"),
-    ({"tests": [{"given": ["x" * DOCUMENT_BYTES_MAX]}]}, "", "262144 are the most"),
+    ({"tests": [{"given": ["x" * DOCUMENT_BYTES_MAX]}]}, "", "more than 262144"),
 ]
 
 
@@ -183,7 +183,7 @@ def test_what_several_streams_get_is_said_for_each() -> None:
     without_steps = {"steps": [], "match": "all", "to": to}
     with pytest.raises(ConfigError) as caught:
         Pipeline.of(DOCUMENT | without_steps | {"tests": [{"given": [1], "expect": [1]}]})
-    assert str(caught.value) == "tests.0.expect: say for each of ['eu', 'us'] what comes there"
+    assert str(caught.value) == "tests.0.expect: list the events expected at each of ['eu', 'us']"
     assert Pipeline.of(DOCUMENT | without_steps | {"tests": [{"given": [1], "dead": [1]}]})
 
 
@@ -221,7 +221,7 @@ def test_a_chain_is_no_cycle_and_neither_is_one_that_is_wanted() -> None:
     assert cycle_through(pipeline("x", "a", "a!", "b"), []) == ()
     others = [pipeline("y", "b", "c"), pipeline("z", "c", "a!")]
     assert cycle_through(pipeline("x", "a", "b"), others) == ()
-    # Somebody else's cycle is not of its making.
+    # The pipeline does not cause a cycle that exists without it.
     round_about = [pipeline("y", "b", "c"), pipeline("z", "c", "b")]
     assert cycle_through(pipeline("x", "a", "b"), round_about) == ()
 
@@ -322,12 +322,12 @@ def test_an_archive_is_the_only_output_of_its_pipeline() -> None:
 
 def test_what_an_archive_should_get_is_a_list() -> None:
     assert archived(tests=[{"given": [{"n": 1}], "expect": [{"n": 1}]}]).tests
-    with pytest.raises(ConfigError, match="alone"):
+    with pytest.raises(ConfigError, match="only writes"):
         archived(tests=[{"given": [{"n": 1}], "expect": {"t": [{"n": 1}]}}])
 
 
 def test_what_looks_at_no_event_is_a_tee() -> None:
     assert archived().is_tee
-    assert not archived(schema="n INT").is_tee, "what cannot be read is not in it"
+    assert not archived(schema="n INT").is_tee, "an archive leaves out unreadable events"
     assert not archived(schema="n INT", steps=[{"where": "n > 1"}]).is_tee
     assert not archived(to=[{"stream": "t"}]).is_tee

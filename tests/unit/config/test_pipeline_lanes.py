@@ -1,4 +1,4 @@
-"""The books treat a pipeline as they treat a destination of its stream."""
+"""The books treat a pipeline like a destination of its stream."""
 
 from typing import Any
 
@@ -42,7 +42,9 @@ def test_the_archives_of_a_stream_are_those_of_all_of_it_and_of_the_same_tenant(
     for each in documents:
         known = known.apply(each.config_key, each.to_json())
     assert [it.name for it in known.archives_for(documents[0])] == ["a", "b"]
-    assert [it.name for it in known.archives_for(documents[1])] == ["a"], "it is none for itself"
+    assert [it.name for it in known.archives_for(documents[1])] == ["a"], (
+        "it is not an archive for itself"
+    )
     assert known.archives_for(documents[4]) == []
     assert known.reads_archives(documents[0].lane_id)
     assert not known.reads_archives("s/destination")

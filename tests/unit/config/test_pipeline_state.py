@@ -1,4 +1,4 @@
-"""States that pipelines report about their documents, and how they are read back."""
+"""States that pipelines report about their documents, and how they are parsed."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_the_newest_state_of_each_pipeline_counts_and_an_empty_one_removes_it() 
 
 @pytest.mark.parametrize("value", [b"{", b"[]", b'{"fingerprint":"f","standing":"odd"}'])
 def test_what_is_no_state_is_told_and_changes_nothing(value: bytes) -> None:
-    with pytest.raises(ValueError, match="no state of a pipeline"):
+    with pytest.raises(ValueError, match="not a pipeline's state"):
         with_state({}, b"p", value)
 
 

@@ -1,4 +1,4 @@
-"""A pipeline's replacement is an object of its own, and a left-behind one counts for nothing."""
+"""A pipeline's replacement is an object of its own; an abandoned one has no effect."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,9 +59,9 @@ def test_what_was_left_behind_is_nothing(
 
 
 def test_it_is_of_the_pipeline_that_it_is_called_after() -> None:
-    with pytest.raises(ValueError, match="another pipeline, or generation"):
+    with pytest.raises(ValueError, match="another pipeline or generation"):
         Replacement("sales", 2, document("other", generation=2))
-    with pytest.raises(ValueError, match="another pipeline, or generation"):
+    with pytest.raises(ValueError, match="another pipeline or generation"):
         Replacement("sales", 3, NEXT)
 
 
@@ -69,7 +69,7 @@ def test_it_is_of_the_pipeline_that_it_is_called_after() -> None:
     ("standing", "has_caught_up", "is_level"),
     [
         ("replacing", True, True),
-        # However little there is to read.
+        # Without a caught-up replacement it is never level, even if there is little to read.
         ("replacing", False, False),
         ("checking", True, False),
         ("running", True, False),

@@ -1,4 +1,4 @@
-"""Conditions choose events by their members, and what is kept of an event keeps its bytes."""
+"""Conditions choose events by their members; a selection keeps the event's bytes."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from shared.config.selection import Condition, is_wanted, keep
 
 EVENT = b'{"type": "play", "user": {"id": 7, "vip": true, "a/b": null}, "n": 1.0, "t": "true"}'
 
-# condition -> does EVENT meet it
+# condition -> whether EVENT meets it
 CONDITIONS: list[tuple[dict[str, Any], bool]] = [
     ({"pointer": "/type", "equals": "play"}, True),
     ({"pointer": "/type", "equals": "pause"}, False),
@@ -103,7 +103,7 @@ KEPT: list[tuple[bytes, list[str], bytes]] = [
     (b"{}", ["/a"], b"{}"),
     (b"[1]", ["/a"], b"[1]"),
     (b"null", ["/a"], b"null"),
-    # No JSON, which only somebody who writes past the gateway can have sent: whole as well.
+    # Only a program that bypasses the gateway can write this, which is not JSON. It is sent whole.
     (b"{[1]:2}", ["/a"], b"{[1]:2}"),
     (b"{1:2}", ["/a"], b"{1:2}"),
     (b'{"a"=1}', ["/a"], b'{"a"=1}'),

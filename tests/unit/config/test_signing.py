@@ -1,4 +1,4 @@
-"""Our signatures are those that the reference library of the Standard Webhooks takes."""
+"""The reference library of Standard Webhooks accepts our signatures."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Tables: what they can be set to, how their topics are set up, and how their rows are named."""
+"""Tables: their settings, the settings of their topics, and the names of their rows."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def test_a_table_is_a_compacted_topic_of_one_partition() -> None:
     assert table.spec.partition_count == 1
     assert table.spec.settings["cleanup.policy"] == "compact"
     assert "retention.ms" not in table.spec.settings
-    # A table that is made again, or beside the old, is another topic.
+    # A table that is rebuilt, or built beside the old one, has a topic of its own.
     assert replace(table, generation=2).topic == "hifi.table.customers.2"
     assert table_of(replace(table, generation=2).topic) == "customers"
     assert table_of(stream_topic("orders")) == stream_topic("orders")

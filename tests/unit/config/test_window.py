@@ -1,4 +1,4 @@
-"""Windows and keys in documents: the settings that they take, and where an error is reported."""
+"""Windows and keys in documents: the settings that they take, and the place that an error names."""
 
 from typing import Any
 
@@ -70,30 +70,30 @@ def test_what_is_late_goes_to_one_place_and_rows_to_all_others() -> None:
 
 
 REFUSED: list[tuple[list[dict[str, Any]], dict[str, Any], str, str]] = [
-    ([{"window": {"compute": COMPUTE}}], {}, "steps.0.window", "say `every: 1 minute`"),
+    ([{"window": {"compute": COMPUTE}}], {}, "steps.0.window", "set either `every: 1 minute`"),
     (
         [{"window": HOURLY | {"session": "1 minute"}}],
         {},
         "steps.0.window",
-        "say `every: 1 minute`",
+        "set either `every: 1 minute`",
     ),
-    ([{"window": HOURLY | {"every": "1 h"}}], {}, "steps.0.window.every", "no time such as"),
-    ([{"window": HOURLY | {"every": "40 days"}}], {}, "steps.0.window", "31 days are the most"),
-    ([{"window": HOURLY | {"late": "8 days"}}], {}, "steps.0.window", "7 days are the most"),
+    ([{"window": HOURLY | {"every": "1 h"}}], {}, "steps.0.window.every", "not a time such as"),
+    ([{"window": HOURLY | {"every": "40 days"}}], {}, "steps.0.window", "at most 31 days"),
+    ([{"window": HOURLY | {"late": "8 days"}}], {}, "steps.0.window", "at most 7 days"),
     ([{"window": HOURLY | {"size": "90 minutes"}}], {}, "steps.0.window", "a multiple of '1 hour'"),
-    ([{"window": HOURLY | {"size": "61 hours"}}], {}, "steps.0.window", "into 60 windows at most"),
-    ([{"window": HOURLY | {"by": ["n"]}}], {}, "steps.0.window", "a row has one 'n'"),
+    ([{"window": HOURLY | {"size": "61 hours"}}], {}, "steps.0.window", "in 60 windows at most"),
+    ([{"window": HOURLY | {"by": ["n"]}}], {}, "steps.0.window", "a row has only one 'n'"),
     (
         [{"window": HOURLY | {"compute": {f"c{n}": "count(*)" for n in range(33)}}}],
         {},
         "steps.0.window",
-        "32 are the most",
+        "at most 32 columns",
     ),
     (
         [{"window": {"session": "1 minute", "size": "1 hour", "compute": COMPUTE}}],
         {},
         "steps.0.window",
-        "as long as it is",
+        "no fixed size",
     ),
     (
         [{"window": {"session": "1 minute", "emit": "updates", "compute": COMPUTE}}],
@@ -110,32 +110,32 @@ REFUSED: list[tuple[list[dict[str, Any]], dict[str, Any], str, str]] = [
         )
         for text in ("collect_set(a)", "top(a, 3)", "call(fraud.spread)")
     ),
-    ([{"dedupe": {"key": "id", "within": "8 days"}}], {}, "steps.0.dedupe", "7 days are the most"),
-    ([DEDUPE, {"window": HOURLY}], {}, "steps.1.window", "chain two by a stream"),
-    ([{"window": HOURLY}, {"where": "true"}], {}, "steps.1", "what a window writes are rows"),
-    ([{"explode": {"a": "b"}}, {"window": HOURLY}], {}, "steps.0.explode", "chain the window"),
-    ([DEDUPE], {"to": [{"archive": "a"}]}, "to.0.archive", "chain it by a stream"),
-    ([], {"to": [{"stream": "t", "late": True}]}, "to.0.late", "no window step"),
+    ([{"dedupe": {"key": "id", "within": "8 days"}}], {}, "steps.0.dedupe", "at most 7 days"),
+    ([DEDUPE, {"window": HOURLY}], {}, "steps.1.window", "chain two pipelines"),
+    ([{"window": HOURLY}, {"where": "true"}], {}, "steps.1", "must be the last step"),
+    ([{"explode": {"a": "b"}}, {"window": HOURLY}], {}, "steps.0.explode", "put the window into"),
+    ([DEDUPE], {"to": [{"archive": "a"}]}, "to.0.archive", "put it into the next pipeline"),
+    ([], {"to": [{"stream": "t", "late": True}]}, "to.0.late", "without a window step"),
     (
         [{"window": HOURLY}],
         {"to": [{"stream": "t", "late": True}, {"dead": True, "late": True}]},
         "to.1.late",
-        "goes to one place",
+        "only one output",
     ),
-    ([{"window": HOURLY}], {"to": [{"dead": True}]}, "to.0.dead", "no event that could be dead"),
+    ([{"window": HOURLY}], {"to": [{"dead": True}]}, "to.0.dead", "is not an event"),
     ([{"window": HOURLY}], {"to": [{"stream": "t", "when": "true"}]}, "to.0.when", "go to all"),
     ([{"window": HOURLY}], {"to": [{"stream": "t", "repost": True}]}, "to.0.repost", "a new event"),
     (
         [{"window": HOURLY}],
         {"tests": [{"given": [1], "times": ["2026-01-01", "2026-01-02"]}]},
         "tests.0.times",
-        "say when each",
+        "set one time for each",
     ),
     (
         [{"window": HOURLY}],
         {"tests": [{"given": [1], "times": ["soon"]}]},
         "tests.0.times.0",
-        "'soon' is no time such as",
+        "'soon' is not a time such as",
     ),
 ]
 
@@ -176,11 +176,11 @@ def test_a_reducer_is_called_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("n", "it is one aggregate, such as sum(price); there are: count"),
-        ("median(n)", "it is one aggregate"),
+        ("n", "use one aggregate, such as sum(price); there are: count"),
+        ("median(n)", "use one aggregate"),
         ("sum()", "sum takes an expression"),
         ("top(url)", "top(what, how many)"),
-        ("top(url, 0)", "of 1 to 100"),
+        ("top(url, 0)", "1 to 100 values"),
         ("top(, 5)", "top(what, how many)"),
     ],
 )

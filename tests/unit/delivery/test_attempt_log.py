@@ -1,4 +1,4 @@
-"""Attempts that a worker logs: enough to see a change of fortune, too few to fill a disk."""
+"""Attempts that a worker logs: enough to show a destination's changes, too few to fill a disk."""
 
 import pytest
 from structlog.testing import capture_logs

@@ -1,4 +1,4 @@
-"""Batches lose nothing, keep to their size, are named alike at each replay, and are valid JSON."""
+"""Batches lose nothing, keep to their size, keep their ids at a replay, and are valid JSON."""
 
 import json
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def chunks(
     bytes_max: int,
     body_format: BodyFormat = "json",
 ) -> list[list[Envelope]]:
-    """The events of each batch that they are cut into."""
+    """Return the events of each batch into which they are cut."""
     to = Destination(
         "orders",
         "to",
@@ -108,7 +108,7 @@ def test_two_batches_share_an_id_only_if_they_hold_the_same_events(
         batch_id("orders/shop", cover((o.topic, o.partition, o.offset) for o in each))
         for each in (one, other)
     ]
-    # A topic's name holds no NUL; those that do only try the separator.
+    # A topic's name holds no NUL; examples with one only test the separator.
     if not any("\0" in origin.topic for origin in (*one, *other)):
         assert (ids[0] == ids[1]) == (set(one) == set(other))
 
@@ -191,11 +191,11 @@ def test_a_cloud_event_wraps_the_bytes_as_they_came() -> None:
 
 def test_a_cloud_event_goes_on_as_it_came_so_that_source_and_id_stay_its_name() -> None:
     # CloudEvents 1.0.2, id: "Producers MUST ensure that source + id is unique for each distinct
-    # event". Two sources may use one id; a wrapper of ours would have given both one source.
+    # event". Two sources may use one id; a wrapper made by Hifi would have given both one source.
     ours = [b'{"id":"1","specversion":"1.0","source":"/%b","type":"t", "data":1}' % s for s in _AB]
     envelopes = [replace(an_envelope(0, value=value), event_id="1") for value in ours]
     assert join_body(envelopes, "cloudevents") == b"[%b,%b]" % (ours[0], ours[1])
-    # The members that make it a CloudEvent stay, whichever members are asked for.
+    # The members that make it a CloudEvent stay, whichever members the destination wants.
     cut_down = json.loads(join_body(envelopes[:1], "cloudevents", fields=("/data",)))
     assert cut_down == [
         {"id": "1", "specversion": "1.0", "source": "/a", "type": "t", "data": 1},
@@ -221,7 +221,7 @@ def test_what_only_looks_like_a_cloud_event_becomes_one(value: bytes) -> None:
     assert (found["source"], found["data"]) == ("/streams/orders", json.loads(value))
 
 
-# epoch ms -> RFC 3339; what no calendar has is the epoch
+# epoch ms -> RFC 3339; a time beyond any calendar becomes the epoch
 TIMES = [
     (0, "1970-01-01T00:00:00.000Z"),
     (-1, "1969-12-31T23:59:59.999Z"),
@@ -267,7 +267,7 @@ def test_each_body_format_has_its_content_type() -> None:
 def test_a_batch_of_columns_answers_as_one_of_opened_events(
     count: int, count_max: int, bytes_max: int, middle: int, attempt_count: int
 ) -> None:
-    """Failed events, split or tried again, go the same way whichever kind they began as."""
+    """Failed events, split or retried, are treated alike, whichever form they had at first."""
     to = Destination(
         "orders",
         "to",
@@ -311,7 +311,7 @@ def test_only_a_destination_that_takes_events_as_they_are_is_plain(
 
 
 def stored(offset: int) -> RecordIn:
-    """A record of the gateway's, as it stands in the log."""
+    """Return a record as the gateway writes it to the log."""
     envelope = an_envelope(offset, value=b'"' + b"x" * (offset % 7) + b'"')
     headers = event_headers(
         event_id=envelope.event_id,

@@ -1,4 +1,4 @@
-"""A request's time: the part that its destination took, and the part that we took."""
+"""The time of a request: the destination's part, and Hifi's own part."""
 
 import asyncio
 from typing import Any, cast
@@ -19,7 +19,7 @@ EXCHANGE_S = 0.05
 
 
 class SlowSender:
-    """Answers after a moment; meanwhile its worker has much else to do."""
+    """A sender that answers after a moment, while its worker is busy with other work."""
 
     def __init__(self) -> None:
         self.had = ProcessorTime(1.0, 2.0)

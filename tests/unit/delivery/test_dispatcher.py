@@ -1,4 +1,4 @@
-"""The dispatcher's quick turn: the same outcomes, and the same flow in the end, as with looks."""
+"""The dispatcher's fast path: the same outcomes and the same final flow as the slow one."""
 
 import random
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from tests.support.delivery.deliver_runs import new_folder
 from tests.support.suite.samples import NOW_MS, a_history, an_envelope
 from tests.support.suite.virtual_time import VirtualTime
 
-# One request at a time: what ends first of several is for the event loop to say.
+# One request at a time: with several, the event loop would decide which ends first.
 TO = Destination("orders", "shop", "https://shop.example/in", batch_count_max=3, parallel_max=1)
-# Local retries take no time, so that a test does not.
+# Local retries wait for no time, to keep the test fast.
 SCHEDULE = RetrySchedule(local_delays_s=(0.0, 0.0))
 LIMITS = SendLimits(TO, SCHEDULE)
 
@@ -44,7 +44,7 @@ attempts: st.SearchStrategy[Attempt] = st.sampled_from(
 
 @dataclass
 class FakeCourier:
-    """Answers each request with the next attempt of a script."""
+    """A courier that answers each request with the next attempt of a script."""
 
     script: Sequence[Attempt]
     request_count: int = 0
@@ -52,7 +52,7 @@ class FakeCourier:
     async def attempt(
         self, destination: Destination, batch: Batch, *, earlier_tries: int
     ) -> RequestResult:
-        assert earlier_tries <= 2, "as often as is tried in place"
+        assert earlier_tries <= 2, "more tries than are allowed in place"
         attempt = self.script[self.request_count % len(self.script)]
         self.request_count += 1
         name = f"msg_{batch.facts.covered[0].first}"
@@ -64,7 +64,7 @@ class FakeCourier:
 def drained(
     script: Sequence[Attempt], sizes: Sequence[int], *, calm_s: float
 ) -> tuple[list[RecordOut], int, Flow]:
-    """The rows, request count and flow that a real-time task leaves of events in such groups."""
+    """Return the rows, request count and flow that a real-time task leaves of these groups."""
     courier, clock = FakeCourier(script), VirtualTime()
     store = FlowStore(new_folder())
     with clock.seen_by(dispatching, flow_store, settling):
@@ -80,7 +80,7 @@ def drained(
             numbers = range(first, first + size)
             events = [TriedEvent(an_envelope(offset), a_history()) for offset in numbers]
             first += size
-            # Longer than any of this takes, and shorter than a breaker opens for.
+            # Longer than all of this takes, and shorter than a breaker stays open.
             box_end_s = clock.now_s + 20
             batches = [tried_batches(events, TO)]
             rows += clock.run(dispatcher.drain(batches, box_end_s=box_end_s))

@@ -1,4 +1,4 @@
-"""A stream's events by column: the same batches, bodies and facts as opened one by one."""
+"""Opening a stream's events by column gives the same batches, bodies and facts as one by one."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def a_record(offset: int, *, size: int = 3, time_ms: int = 1_000, traced: bool =
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[RecordIn]:
-    """Twenty records and more, with gaps, of several sizes and minutes, with traces and without."""
+    """Draw 20 to 60 records with gaps, of several sizes and minutes, with and without traces."""
     gaps = draw(st.lists(st.integers(1, 3) | st.just(1), min_size=20, max_size=60))
     sizes = draw(st.lists(st.integers(1, 30), min_size=1, max_size=7))
     times_ms = draw(st.lists(st.integers(0, 10**15), min_size=1, max_size=5))

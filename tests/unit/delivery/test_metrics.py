@@ -1,4 +1,4 @@
-"""Counts of workers, as the driver shows them: exact, from any machine."""
+"""Workers' counts, as the driver shows them: exact, from any machine."""
 
 from msgspec.structs import replace
 from structlog.testing import capture_logs
@@ -41,12 +41,13 @@ def test_counts_of_several_machines_add_up_and_none_is_counted_twice() -> None:
     assert value(metrics, attempts, outcome="ok") == 2
     assert value(metrics, attempts, outcome="recoverable") == 1
     assert value(metrics, "hifi_delivery_events_parked_total", cause="over_rate") == 3
-    # Its first one must be seen to grow.
+    # Prometheus must see the counter at 0 before it grows.
     assert value(metrics, "hifi_delivery_events_parked_total", cause="internal") == 0
-    # A file that was deleted counts from zero again.
+    # A file that was deleted starts again from zero.
     metrics.flow_known(TO, a_record("one", 200))
     assert value(metrics, attempts, outcome="ok") == 2
-    # Other processes have shown the counts that an old file had before we first heard of it.
+    # Other processes have already shown the counts of a file that is older than our first news of
+    # it.
     old = store_name("three", now_ms=NOW_MS - 1)
     metrics.flow_known(TO, a_record(old, *[200] * 9))
     assert value(metrics, attempts, outcome="ok") == 2
@@ -82,14 +83,14 @@ def test_a_failing_destination_is_warned_of_in_time_and_once_for_each_step() -> 
     found = [warned(after_s) for after_s in (0, 499, 500, 600, 800, 950, 2_000)]
     assert found == [[], [], [0.5], [], [0.7], [0.9], []]
     assert value(metrics, "hifi_delivery_failing_ratio") == 1
-    # A success ends it, and the next failure begins from scratch.
+    # A success ends the failures; the next failure starts from zero.
     assert warned(2_000, well) == []
     assert value(metrics, "hifi_delivery_failing_ratio") == 0
     assert warned(2_000) == [0.9]
-    # On another machine it is well, which is no reason to warn again.
+    # Success on another machine is no reason to warn again.
     elsewhere = a_record("two", 200)
     assert (warned(2_000, elsewhere), warned(2_000)) == ([], [])
-    # A destination that is given up already is no news.
+    # A destination that is already given up causes no warning.
     gone = a_record("one", 410)
     assert (warned(2_000, well), warned(2_000, gone)) == ([], [])
 

@@ -21,12 +21,12 @@ regular = st.builds(
     accepted_at_ms=st.integers(0, 10**15),
     traceparent=st.none() | st.just(TRACE),
 )
-# Headers that somebody may have written past the gateway.
+# Headers that a program which bypasses the gateway may have written.
 names = st.sampled_from(["event-id", "event-time-ms", "accepted-at-ms", "traceparent", "other"])
 wild: st.SearchStrategy[Headers] = st.lists(
     st.tuples(names, st.binary(max_size=20)), max_size=4
 ).map(tuple)
-# In the gateway's shape, but not with what it would write.
+# The shape of the gateway's headers, with values that the gateway would not write.
 odd: st.SearchStrategy[Headers] = st.tuples(
     st.tuples(st.just("event-id"), st.binary(max_size=3)),
     st.tuples(st.just("event-time-ms"), st.just(b"7") | st.binary(max_size=3)),
@@ -69,7 +69,7 @@ def test_any_other_records_open_alike_both_ways(given_records: list[RecordIn]) -
     expected = [open_stream_record(record) for record in given_records]
     fresh = a_history()
     assert opened(fetched(given_records), fresh) == expected
-    # A replay's come from Spark, without columns.
+    # Spark reads the events of a replay, without columns.
     assert opened(given_records, fresh) == expected
 
 

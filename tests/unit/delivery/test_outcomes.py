@@ -1,4 +1,4 @@
-"""The rows of events that are not sent: each event has its receipt, and no receipt is too large."""
+"""The rows of unsent events: each event has its receipt, and no receipt is too large."""
 
 from dataclasses import replace
 
@@ -46,6 +46,6 @@ def test_what_is_not_sent_is_kept_where_its_decision_says() -> None:
     opened.keep(TO, TriedEvent(waiting, history), Hop(Tier("5m", 300.0), history))
     rows = outcomes_of_unsent(opened, at_ms=NOW_MS, read_at=None)
     assert [row.topic for row in rows] == [DEAD, retry_topic("5m", is_parked=True), RECEIPTS]
-    # An event that only changes its tier has a receipt that says so already.
+    # An event that only changes its tier already has a receipt that says so.
     receipt = receipt_of(rows[-1].value)
     assert (receipt.event_count, receipt.reason) == (1, FILTERED)

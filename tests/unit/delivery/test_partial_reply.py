@@ -1,4 +1,4 @@
-"""A reply that took a part of a batch: which events failed, or that nobody can tell."""
+"""A reply that accepts a part of a batch: it names the failed events, or leaves them unknown."""
 
 import contextlib
 import json
@@ -18,19 +18,19 @@ READABLE: list[tuple[Any, dict[int, int]]] = [
     ({"failed": [{"id": "b", "status": 503}]}, {1: 503}),
     ({"failed": [{"index": 2, "status": 400}]}, {2: 400}),
     ({"failed": [{"index": 2}]}, {2: 500}),
-    # One id twice in a batch: both.
+    # An id that occurs twice in a batch names both events.
     ({"failed": [{"id": "a", "status": 429}], "more": 1}, {0: 429, 3: 429}),
-    # And one of the two, if it says which; also beside an entry that means both.
+    # With an index the id names one of the two, even beside an entry that names both.
     ({"failed": [{"id": "a", "index": 3, "status": 400}]}, {3: 400}),
     ({"failed": [{"id": "a", "index": 0, "status": 400}, {"id": "a"}]}, {0: 400, 3: 500}),
     (
         {"failed": [{"id": "a", "index": 0, "status": 400}, {"index": 3, "status": 503}]},
         {0: 400, 3: 503},
     ),
-    # A place where another id stands says nothing: the id counts, and all of it.
+    # An index with another event's id is ignored: the id names all of its events.
     ({"failed": [{"id": "a", "index": 1, "status": 503}]}, {0: 503, 3: 503}),
     ({"failed": [{"id": "b", "index": 0, "status": 503}]}, {1: 503}),
-    # Nobody can tell which of the two is refused for good: both are worth another try.
+    # Nobody can tell which of the two is refused for good, so both are retried.
     (
         {"failed": [{"id": "a", "status": 400}, {"id": "a", "status": 429}]},
         {0: 500, 3: 500},
@@ -53,7 +53,7 @@ UNREADABLE: list[Any] = [
     {"failed": [{"id": "b", "status": "503"}]},
     {"failed": [{"id": "b", "status": 600}]},
     {"failed": [{"status": 503}]},
-    # More than one for each event beside one for each id.
+    # More entries than one for each event and one for each id.
     {"failed": [{"id": "a"}] * 9},
 ]
 
@@ -109,7 +109,7 @@ def test_no_bytes_make_it_fail_otherwise(
 def test_a_report_on_many_events_of_one_id_takes_no_longer_than_another(
     entry: dict[str, object],
 ) -> None:
-    """Each entry of it named all events: 20,000 took ten seconds, of all who share the worker."""
+    """Each entry names all events: 20,000 entries once took 10 s from all who share the worker."""
     ids, report = ["a"] * 10_000, json.dumps({"failed": [entry] * 20_000}).encode()
     begun_s = time.process_time()
     failed = failed_events(report, ids, is_ours=True)

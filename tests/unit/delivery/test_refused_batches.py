@@ -1,7 +1,7 @@
-"""A destination that refuses some events, in virtual time: what finding them out costs.
+"""The cost of finding out which events a destination refuses, in virtual time.
 
 The dispatcher, its tracks and the flow are the real ones; the destination answers after a while,
-and refuses each request that has one of the events that it dislikes.
+and refuses each request that contains a bad event.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ TO = Destination("orders", "shop", "https://shop.example/in", parallel_max=32)
 
 @dataclass
 class Refuser:
-    """Answers after a while, and takes no request that has an event that it dislikes."""
+    """A destination that answers after a while, and refuses requests with a bad event."""
 
     bad: Collection[int] = ()
     answer_s: float = 1.0
@@ -50,7 +50,7 @@ class Refuser:
     patience_s: float | None = None
 
     async def attempt(self, _: Destination, batch: Batch, *, earlier_tries: int) -> RequestResult:
-        assert not earlier_tries, "nothing here is tried again in place"
+        assert not earlier_tries, "no event is retried in place here"
         offsets = [tried.envelope.origin.offset for tried in batch.tried()]
         self.sizes.append(len(offsets))
         await asyncio.sleep(self.answer_s)
@@ -68,11 +68,11 @@ class Refuser:
 
 @dataclass
 class Lane:
-    """One that sends to it until its time box is over, again and again."""
+    """A lane that sends to the destination in rounds, each until its time box is over."""
 
     server: Refuser
     to: Destination = TO
-    # It has no end, like the retrier's for slow destinations.
+    # A round has no end, like the retrier's for slow destinations.
     box_s: float = math.inf
     rounds: float = 0.0
     clock: VirtualTime = field(default_factory=VirtualTime)
@@ -104,7 +104,7 @@ def disliked(fraction: float, count: int = COUNT) -> set[int]:
 
 
 def waiting(rows: Sequence[RecordOut], topic: str) -> list[TriedEvent]:
-    """The events that a topic holds then, as the retrier opens them."""
+    """Return the events that the topic now holds, as the retrier opens them."""
     tried = []
     for row in rows:
         if row.topic == topic:
@@ -116,7 +116,7 @@ def waiting(rows: Sequence[RecordOut], topic: str) -> list[TriedEvent]:
 
 
 def bits(bad_count: int, count: int = COUNT) -> float:
-    """How many yes or no answers there must be to tell which ones it dislikes."""
+    """Return how many yes or no answers it takes to tell which events are bad."""
     return math.log2(math.comb(count, bad_count))
 
 
@@ -131,12 +131,12 @@ def test_who_is_refused_is_found_in_little_more_than_there_must_be(fraction: flo
     assert len(covered(rows, ReceiptOutcome.DELIVERED)) == COUNT - len(bad)
     requests = len(server.sizes)
     assert requests <= 1.5 * bits(len(bad)) + (COUNT - len(bad)) / 20
-    # All that it is allowed side by side, but for the first seconds and the last.
+    # The allowed parallel requests are all used, except in the first and last seconds.
     assert lane.clock.now_s <= 1.1 * requests / TO.parallel_max + 20
 
 
 def test_each_round_goes_on_where_the_last_one_ended() -> None:
-    """With a second for an answer and five for a round, most batches are halved over rounds."""
+    """With 1 s for an answer and 5 s for a round, most batches are halved over several rounds."""
     count = 6_000
     bad = disliked(0.06, count)
     server = Refuser(bad)
@@ -144,7 +144,7 @@ def test_each_round_goes_on_where_the_last_one_ended() -> None:
     due, done = events(count), set[int]()
     slow, tier = retry_topic("slow"), retry_topic("30s", is_parked=True)
     parked: list[tuple[float, list[TriedEvent]]] = []
-    # At the pace of 20,000 within 8 minutes.
+    # The pace of 20,000 events within 8 minutes.
     within_s = 480 * count / COUNT
     while due or parked:
         if not due:
@@ -157,7 +157,7 @@ def test_each_round_goes_on_where_the_last_one_ended() -> None:
         if again := waiting(rows, tier):
             parked.append((lane.clock.now_s + 30, again))
         due = due[2_000:] + waiting(rows, slow)
-        assert lane.clock.now_s <= within_s, f"{len(done)} are done"
+        assert lane.clock.now_s <= within_s, f"only {len(done)} events are done"
     assert set(server.refused_alone) == bad
     assert done == set(range(count)) - bad
     requests, least = len(server.sizes), bits(len(bad), count)
@@ -166,7 +166,7 @@ def test_each_round_goes_on_where_the_last_one_ended() -> None:
 
 def test_a_part_of_a_refused_batch_waits_as_one_and_without_all_of_it_nothing_is_known() -> None:
     server = Refuser({2, 9})
-    # There is time for one request a round.
+    # A round has time for one request.
     lane = Lane(server, box_s=0.5)
 
     def parts(tried: Sequence[TriedEvent]) -> list[TriedBatch]:
@@ -186,7 +186,7 @@ def test_a_part_of_a_refused_batch_waits_as_one_and_without_all_of_it_nothing_is
 def test_what_is_refused_for_its_size_costs_no_more_than_halving(status: int) -> None:
     server = Refuser(count_max=100, status=status)
     Lane(server).round(events())
-    # Each batch of 500 in seven refused ones and eight that it takes.
+    # Each batch of 500 is cut into seven refused and eight accepted requests.
     assert len(server.sizes) <= COUNT / 500 * 15 * 1.2
     assert server.refused_alone == []
 
@@ -206,7 +206,7 @@ def test_once_nothing_is_refused_batches_are_whole_again() -> None:
 
 
 def test_what_was_redriven_and_is_refused_once_more_keeps_nothing_waiting() -> None:
-    """Dead letters that were sent again were taken for a changed schema: probes went one by one."""
+    """Redriven dead letters were once taken for a changed schema: probes went one by one."""
     count = 500
     again = [
         TriedEvent(an_envelope(n), replace(a_history(), redrive_count=1)) for n in range(count)

@@ -1,4 +1,4 @@
-"""Says which settings of an embedded broker an acknowledged event depends on."""
+"""Settings of an embedded broker on which an acknowledged event depends."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def test_a_lock_is_made_once_and_read_by_its_owner_alone(tmp_path: Path) -> None
     assert again.is_made
     assert lock.variables("delivery") == again.variables("delivery")
     passwords = {lock.variables(user)["HIFI_KAFKA_PASSWORD"] for user in RIGHTS}
-    assert len(passwords) == len(RIGHTS), "each has its own"
+    assert len(passwords) == len(RIGHTS), "two services share a password"
     open_to_others = [p.name for p in (tmp_path / "lock").iterdir() if p.stat().st_mode & 0o077]
     assert open_to_others == ["ca.pem"]
-    # Clients check the broker's certificate with it.
+    # Clients use it to check the broker's certificate.
     assert lock.access("delivery").tls is not None
     operator = tmp_path / "operator.env"
     lock.write_operator(operator)
@@ -125,5 +125,5 @@ def test_a_data_folder_has_its_lock_for_good(first: object, then: object, tmp_pa
         return cluster._decide_ports()
 
     assert start(first) == start(first)
-    with pytest.raises(SetupError, match=r"a lock, and one .* is wanted: choose another data"):
+    with pytest.raises(SetupError, match=r"a lock, but you want one .*: choose another data"):
         start(then)

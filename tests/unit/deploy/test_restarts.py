@@ -1,4 +1,4 @@
-"""Restarts of dead processes, and reports about those that die again and again."""
+"""Restarts of dead processes, and reports about processes that die again and again."""
 
 from pathlib import Path
 

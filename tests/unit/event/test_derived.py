@@ -1,4 +1,4 @@
-"""Events that a pipeline makes: the same ids each time, and none goes round forever."""
+"""Events that a pipeline makes have the same ids each time, and none circulates forever."""
 
 from shared.event.derived import HOPS_MAX, RESTORED, derived_id, hop, restore_of, via_of, window_id
 from shared.event.record import Origin

@@ -1,4 +1,4 @@
-"""Headers are read back as they were written, and unreadable ones say why."""
+"""Headers are read back as they were written; an unreadable one gives its reason."""
 
 from dataclasses import replace
 
@@ -126,7 +126,7 @@ def test_a_stream_record_opens_whatever_its_headers_are(headers: list[tuple[str,
     assert abs(opened.event_time_ms) < 2**63
 
 
-# Event ids that cannot be read must not be repaired: two of them could become the same.
+# Unreadable event ids must not be repaired: two of them could become the same.
 @pytest.mark.parametrize("raw", [b"", b"\xff", b"\xfe", b"ok\xff"])
 def test_an_unreadable_event_id_gives_way_to_the_coordinates(raw: bytes) -> None:
     opened = open_stream_record(a_record(((EVENT_ID, raw),)))
@@ -315,7 +315,7 @@ def test_an_event_straight_from_its_stream_is_on_no_way_yet() -> None:
 
 
 def whole_record(value: bytes = b"{}", **headers: bytes) -> RecordIn:
-    """A waiting event as we write it, with some headers otherwise."""
+    """Return a waiting event as Hifi writes it, with these headers replaced."""
     written = dict(retry_headers(an_envelope(1), "orders/shop", a_history(), now_ms=NOW_MS))
     written |= {name.replace("_", "-"): raw for name, raw in headers.items()}
     return a_record(tuple(written.items()), value=value)
@@ -324,8 +324,8 @@ def whole_record(value: bytes = b"{}", **headers: bytes) -> RecordIn:
 @pytest.mark.parametrize(
     ("record", "problem"),
     [
-        (whole_record(b"x" * 1_048_589), "no event is so large"),
-        (whole_record(stray=b"x" * 65_536), "we write no such"),
+        (whole_record(b"x" * 1_048_589), "more than any event"),
+        (whole_record(stray=b"x" * 65_536), "more than Hifi writes"),
         (whole_record(event_id=b"x" * 8_193), "header event-id is not readable"),
         (whole_record(destination=b""), "header destination is not readable"),
     ],
@@ -345,7 +345,7 @@ def test_a_long_reply_is_cut_and_the_event_goes_on() -> None:
 
 
 def test_of_a_malformed_record_beyond_measure_the_beginning_is_kept() -> None:
-    """It must fit into the dead letters' topic with all that explains it, or its lane stops."""
+    """The record must fit into the dead letters' topic with its explanation, or its lane stops."""
     headers = (("a", b"1"), ("b", b"x" * 60_000), ("c", b"x" * 60_000), ("d", b"1"))
     record = a_record(headers, key=b"k" * 1_000_000, value=b"v" * 2_000_000)
     malformed = MalformedRecord(record, "why")

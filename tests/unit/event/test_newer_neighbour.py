@@ -1,4 +1,4 @@
-"""A newer Hifi writes beside this one, as during every upgrade: its additions are passed by."""
+"""A newer Hifi writes beside this one, as during each upgrade; this one skips its additions."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ OBJECTS: list[ConfigObject] = [
     RemovedDestination("gone", "shop", "acme", 17),
     RemovedPipeline("gone", "acme", "orders", 1, 17),
 ]
-# A name that this version gives to nothing, with text, a number, and bytes that are no text.
+# Names that this version does not use, with text, a number, and bytes that are not text.
 MORE: Headers = (("hifi-colour", b"red"), ("hifi-count", b"7"), ("hifi-raw", b"\xff\x00"))
 
 
@@ -83,7 +83,7 @@ def test_new_headers_of_an_event_change_nothing() -> None:
 
     newer = an_event(50, (*MORE[:1], *ours, *MORE[1:]))
     assert open_stream_record(newer) == open_stream_record(an_event(50, ours))
-    # The quick way knows only what this version writes, and leaves the others to the slow one.
+    # The fast reader knows only what this version writes, and leaves other records to the slow one.
     plain = [an_event(offset, ours) for offset in range(50)]
     assert columns_of(fetched(plain)) is not None
     assert columns_of(fetched([*plain, newer])) is None
@@ -103,9 +103,9 @@ def test_new_members_of_the_ledgers_rows_change_nothing() -> None:
 
 
 def test_a_statement_has_these_members_for_good() -> None:
-    """Its bytes are signed and chained: readers make them again from the members that they know.
+    """A statement's bytes are signed and chained: readers rebuild them from the members they know.
 
-    Anything more has its place beside the statement, where older readers pass it by.
+    New members belong beside the statement, where older readers skip them.
     """
     counts = {"shop": Counts(1, 0, 0, {})}
     said = Statement("orders", 0, 1, 1, 1, "ab", counts, NOW_MS, NO_PREVIOUS)

@@ -1,4 +1,4 @@
-"""The places where an index finds events, and those that must be read besides."""
+"""The places where an index finds events, and the other places that must be read."""
 
 from shared.event.places import Places, last_part
 from shared.event.record import KafkaPartition

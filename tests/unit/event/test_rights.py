@@ -1,4 +1,4 @@
-"""Each service may do what it must in Kafka, and nothing for another."""
+"""Each service has the Kafka permissions that it needs, and no other service's."""
 
 import pytest
 
@@ -35,14 +35,14 @@ def test_all_rights_are_about_what_is_ours_but_to_see_how_full_the_disks_are() -
     ("name", "operation", "who"),
     [
         (stream_topic("orders"), "Write", {"gateway", "pipelines"}),
-        # The retrier's is of replays.
+        # The retrier reads streams for replays.
         (
             stream_topic("orders"),
             "Read",
             {"gateway", "delivery", "retrier", "pipelines", "observe"},
         ),
         (CONFIG, "Write", {"gateway"}),
-        # The gateway's are of dead letters that are sent again.
+        # The gateway writes receipts of resent dead letters.
         (RECEIPTS, "Write", {"gateway", "delivery", "retrier", "pipelines"}),
         (CONFIG, "Read", {"gateway", "delivery", "retrier", "pipelines", "observe"}),
         (STATEMENTS, "Write", {"observe"}),

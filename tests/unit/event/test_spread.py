@@ -1,4 +1,4 @@
-"""A Kafka partition with twice its share is named, with the keys that make it so."""
+"""A Kafka partition with twice its share is named, with the keys that cause it."""
 
 import random
 from collections import Counter
@@ -40,8 +40,8 @@ def test_it_says_how_hot_it_is_and_what_to_do() -> None:
     (found,) = examine_spread("orders", counts, keys, is_by_shards=False)
     assert (found.subject, found.grade) == ("spread of orders", "note")
     assert found.says.startswith(
-        "Kafka partition 2 got 96% of the last hour's events, 3.8 times its share; of its newest"
-        " most come with the keys 'u7' (60%), "
+        "Kafka partition 2 got 96% of the last hour's events, 3.8 times its share; the most"
+        " frequent keys of its newest events are 'u7' (60%), "
     )
     assert len(found.says) < 250
     assert "choose a key with more values" in found.mend
@@ -74,7 +74,7 @@ def test_there_are_to_be_partitions_for_what_comes_and_for_each_shard() -> None:
     assert more.says.startswith("35.0 MB/s came in the last hour, in 1 Kafka partition: each")
     assert "--partitions 4`" in more.mend
     (idle,) = examine_count("s", 2, bytes_per_s=0.0, shards=3)
-    assert idle.says == "a destination has 3 shards, and there are 2 Kafka partitions for them"
+    assert idle.says == "a destination has 3 shards, but the stream has 2 Kafka partitions"
 
 
 def test_a_long_key_is_told_by_its_beginning_and_is_no_other() -> None:
@@ -99,7 +99,8 @@ def test_hot_keys_and_partitions_are_found_from_rows_of_many_gateways_in_little_
     dice, spread, truth = random.Random(7), Spread(), Counter[bytes]()
     for second in range(50):
         for partition in range(4):
-            # Two in three events of the third one have one key, of all the others each its own.
+            # Two in three events of the third partition have one key; all other events have a key
+            # each.
             keys = [
                 b"hot" if partition == 2 and dice.random() < 0.66 else b"%d" % dice.randrange(10**6)
                 for _ in range(600 if partition == 2 else 100)
@@ -129,7 +130,7 @@ def test_what_was_hot_is_forgotten_and_an_idle_stream_says_nothing() -> None:
     assert found is not None
     assert (found.is_hot, found.keys) == (False, ())
     assert found.part == pytest.approx(0.5)
-    # A clock that steps back changes nothing.
+    # A clock that steps back has no effect.
     assert spread.view(2, now_ms=0) == found
     assert spread.view(2, now_ms=later + 60 * MINUTE_MS) is None
     assert Spread().view(4, now_ms=0) is None

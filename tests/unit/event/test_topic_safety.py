@@ -1,4 +1,4 @@
-"""Unsafe settings, mere notes, and that each finding says how to mend it."""
+"""Unsafe settings, mere notes, and the remedy that each finding names."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def with_settings(**settings: str) -> TopicState:
 
 def grades(state: TopicState | None, copies: Copies = THREE) -> list[tuple[str, str]]:
     found = examine_topic(STREAM, state, copies=copies)
-    assert all(one.mend for one in found if one.grade != "good"), "each says how to mend it"
+    assert all(one.mend for one in found if one.grade != "good"), "a finding names no remedy"
     return [(one.grade, one.says) for one in found]
 
 
@@ -105,7 +105,7 @@ def test_a_topic_that_is_not_there_is_unsafe() -> None:
         ),
         (
             replace(SAFE, in_sync_min=1),
-            "only 1 of 3 replicas are in sync and 2 must be: nothing can be stored now",
+            "only 1 of 3 replicas are in sync, but 2 must be: nothing can be stored now",
         ),
     ],
 )
@@ -165,7 +165,7 @@ def test_a_topic_that_is_read_as_one_sequence_must_have_one_partition() -> None:
 
 
 def test_as_many_copies_are_wanted_as_are_set_however_many_brokers_there_are() -> None:
-    """A topic that was made while a broker was away must not pass because it is away still."""
+    """A topic that was created while a broker was away must not pass because it is still away."""
     single = replace(SAFE, replicas_min=1, in_sync_min=1, settings={**STREAM.settings})
     assert [says for _, says in grades(single)] == [
         "has RF 1 and should have 3",
@@ -295,7 +295,7 @@ def test_who_keeps_letters_for_longer_must_keep_marks_for_longer(
         assert one.mend.endswith(f"--add-config retention.ms={kept(wanted)}")
 
 
-# Settings that MSK Express allows on a topic (its configuration guide).
+# Settings that MSK Express allows on a topic (according to its configuration guide).
 _EXPRESS = {
     *("cleanup.policy", "compression.type", "delete.retention.ms", "max.message.bytes"),
     *("message.timestamp.type", "message.timestamp.after.max.ms"),
@@ -310,7 +310,7 @@ def test_a_cluster_that_forbids_some_settings_is_told_the_others() -> None:
     for spec in (*FIXED.values(), stream_spec("orders")):
         assert express.creation_settings_of(spec).keys() <= _EXPRESS
         assert Copies().creation_settings_of(spec)["min.insync.replicas"] == "2"
-    # No finding asks anybody to mend a setting that cannot be set.
+    # No finding asks for a change to a setting that cannot be changed.
     state = TopicState(DEAD, 2, 3, 3, {**FIXED[DEAD].settings, "min.insync.replicas": "2"})
     state.settings.pop("segment.ms")  # type: ignore[attr-defined]
     (finding,) = examine_topic(FIXED[DEAD], state, copies=express)

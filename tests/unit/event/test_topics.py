@@ -1,4 +1,4 @@
-"""Every topic name and key, spelled out: other systems read them, so they never change unseen."""
+"""Every topic name and key, spelled out: other systems read them, so no change may go unseen."""
 
 import pytest
 from hypothesis import given
@@ -77,7 +77,7 @@ def test_every_topic_is_stamped_by_the_broker() -> None:
     assert all(spec.settings["message.timestamp.type"] == "LogAppendTime" for spec in specs)
 
 
-# name, Kafka partitions, how it is cleaned, for how many days records stay
+# name, Kafka partitions, cleanup policy, retention in days
 SPECS = [
     ("hifi.stream.orders", 4, "delete", 7),
     ("hifi.retry.30s", 4, "delete", 4),
@@ -134,8 +134,7 @@ def test_no_retry_record_is_deleted_before_its_deadline() -> None:
 
 
 def test_a_name_is_held_until_the_last_of_its_events_must_be_gone() -> None:
-    """A week's event waits in a tier to its end, dies, and rests: four days and thirty, and the
-    segments of both."""
+    """An event waits for up to 4 days, then rests dead for 30; segments of a week add to both."""
     specs = [topics.stream_spec("orders"), *topics.fixed_specs(["30s", "8h"])]
     week_ms = str(7 * DAY_MS)
     kept = {
@@ -159,14 +158,14 @@ def test_a_name_is_held_for_ever_where_its_events_are(retention_ms: str) -> None
 def test_a_mark_outlives_its_letter_whatever_segments_they_are_in() -> None:
     """Kafka, "retention.ms": it deletes a whole segment when its newest record is too old.
 
-    So a letter rests as long as the youngest one of its segment, and a mark at least as long as its
-    own time; it is written after the letter. Kafka looks each 5 minutes, a day is room enough.
+    So a letter rests as long as the youngest one of its segment, and a mark, which is written after
+    its letter, at least for its own time. Kafka looks each 5 minutes: a day is enough margin.
     """
     by_name = {spec.name: spec.settings for spec in topics.fixed_specs(["30s"])}
     dead, marks = by_name[topics.DEAD], by_name[topics.REDRIVEN]
     letter_rests_ms = int(dead["retention.ms"]) + int(dead["segment.ms"])
     assert int(marks["retention.ms"]) >= letter_rests_ms + DAY_MS
-    # Where segments last longer than that, marks that count for nothing are read for longer.
+    # With longer segments, readers would read expired marks for longer.
     assert int(marks["segment.ms"]) <= DAY_MS
 
 
@@ -179,7 +178,7 @@ def test_what_grows_with_the_traffic_has_as_many_partitions_as_are_set() -> None
     specs = {spec.name: spec.partition_count for spec in topics.fixed_specs(["30s"], counts)}
     assert {specs[name] for name in topics.retry_topics(["30s"])} == {6}
     assert (specs[topics.DEAD], specs[topics.RECEIPTS], specs[topics.ACKED]) == (3, 12, 9)
-    # These are read in order.
+    # These topics are read in order.
     assert {specs[name] for name in (topics.CONFIG, topics.STATE, topics.STATEMENTS)} == {1}
 
 

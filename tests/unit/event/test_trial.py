@@ -1,4 +1,4 @@
-"""A trial's questions and answers come through its topic unchanged."""
+"""A trial's questions and answers pass through its topic unchanged."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""How many events go together is found out by which batches get through."""
+"""The size of a batch is learned from which batches are accepted."""
 
 import random
 
@@ -45,7 +45,7 @@ def test_who_takes_everything_gets_what_its_owner_has_set() -> None:
 def test_the_first_refusals_halve_it_and_what_was_sent_before_does_not_count() -> None:
     state = told(BatchSize(), MAX, is_taken=False)
     assert most(state, MAX) == 250
-    # Those that were under way, and a rest that was smaller.
+    # Refused requests that were already under way, and a smaller last batch, change nothing.
     assert told(told(state, MAX, is_taken=False), 30, is_taken=False) == state
     assert most(told(state, 250, is_taken=False), MAX) == 125
 
@@ -68,10 +68,10 @@ def test_many_in_a_row_move_it_faster_and_it_is_whole_again() -> None:
 def test_what_is_too_large_is_halved_and_tells_nothing_of_its_halves() -> None:
     state = told(BatchSize(events=100.0, step=0.125), 100, is_taken=False, is_too_large=True)
     assert most(state, MAX) == 50
-    # A batch of which the last event that was left to be the refused one was taken by itself.
+    # The last suspect of a refused batch was accepted by itself, so the batch's size was the cause.
     state = taken(BatchSize(events=10.0), 1, count_max=MAX, is_last_suspect=True)
     assert state.is_by_size
-    # Until one is refused by itself.
+    # This holds until an event is refused by itself.
     assert not told(state, 1, is_taken=False).is_by_size
 
 

@@ -1,4 +1,4 @@
-"""A destination that an event holds up is held, and says by which, since when, and until when."""
+"""A destination blocked by an event is held, and names the event, since when, and until when."""
 
 from dataclasses import replace
 

@@ -28,7 +28,7 @@ def after(
     is_probe: bool = False,
     parallel: int = 2,
 ) -> Breaker:
-    """The breaker after requests that failed (x) or not (.)."""
+    """Return the breaker after requests that failed (x) or did not (.)."""
     for result in results:
         breaker = answered(
             breaker,
@@ -46,16 +46,16 @@ def ask(breaker: Breaker, now_ms: int) -> tuple[Breaker, Start | Refrain]:
     return asked(breaker, open_ms_min=30_000, probe_lease_ms=LEASE_MS, now_ms=now_ms)
 
 
-# results of requests -> whether it opens
+# results of requests -> whether the breaker opens
 STORIES = [
     ("x" * 9, False),
     ("x" * 10, True),
     ("xxxxxxxxx." + "x" * 9, False),
-    # Seven tenths of twenty within the minute, never ten in a row.
+    # Seven in ten of twenty failed within the minute, but never ten in a row.
     ("xx.xxx." * 2 + "xxx.xx", True),
     ("xx.xxx." * 2 + "xxx.x", False),
     ("x." * 20, False),
-    # A success is never what opens it.
+    # A success never opens the breaker.
     ("xxxxxxxxx." * 2, False),
     ("xxxxxxxxx." * 2 + "x", True),
 ]
@@ -79,7 +79,7 @@ def test_what_is_older_than_a_minute_does_not_count() -> None:
     old = after(Breaker(), "xx.xxx." * 2)
     assert after(old, "xxx.xx", now_ms=NOW_MS + 49_000).state is BreakerState.OPEN
     assert after(old, "xxx.xx", now_ms=NOW_MS + 61_000).state is BreakerState.CLOSED
-    # Neither do the notes of a clock that has been set back since.
+    # Failures noted before the clock was set back do not count, either.
     assert after(old, "xxx.xx", now_ms=NOW_MS - 61_000).state is BreakerState.CLOSED
 
 
@@ -120,7 +120,8 @@ def test_one_probe_at_a_time_and_three_answers_close_it() -> None:
         assert other == Refrain(now_ms + 250)
         breaker = after(breaker, ".", now_ms=now_ms, is_probe=True)
     assert breaker == Breaker(open_count=1, closed_at_ms=now_ms)
-    # An outage soon after goes on where the last one was; a late one begins from scratch.
+    # An outage soon afterwards continues the last one's backoff; a later one starts from the
+    # minimum.
     assert (
         opened(breaker, open_ms_min=30_000, now_ms=now_ms + 299_999, roll=0.0).until_ms
         == now_ms + 359_999

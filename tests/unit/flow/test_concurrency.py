@@ -1,4 +1,4 @@
-"""How many requests a destination gets: up while it answers well, down when it does not."""
+"""A destination gets more requests while it answers well, and fewer when it does not."""
 
 import pytest
 from hypothesis import given
@@ -27,11 +27,11 @@ REJECTED = Sample(20.0, 500, is_ok=False, is_congested=False)
 def after_window(
     state: Concurrency, samples: list[Sample], *, limit_max: int = 64, is_full: bool = True
 ) -> Concurrency:
-    """The state after a second with these requests: always the end of a window."""
+    """Return the state after a second with these requests, which ends a window."""
     start_ms = state.window.started_at_ms or NOW_MS
     state = replace(state, window=Window(started_at_ms=start_ms, was_full=is_full))
     for at, sample in enumerate(samples, start=1):
-        # All but the last come right at the beginning.
+        # All but the last request end at the start of the window.
         now_ms = start_ms + (1_000 if at == len(samples) else 1)
         state = sampled(state, sample, limit_max=limit_max, now_ms=now_ms)
     return state
@@ -52,7 +52,7 @@ def test_after_the_first_congestion_it_stays_for_a_while_and_grows_by_one() -> N
     assert after_window(state, [ok()] * 5).limit == 10
 
 
-# failed of 20 -> W of 10 after the window
+# failed requests of 20 -> a limit of 10 after the window
 @pytest.mark.parametrize(("failed", "limit"), [(0, 11), (1, 9), (10, 7), (20, 7)])
 def test_a_twentieth_of_failures_is_congestion(failed: int, limit: int) -> None:
     steady = Concurrency(limit=10, doubling_max=1)
@@ -66,7 +66,7 @@ def test_answers_that_are_much_later_than_usual_are_congestion() -> None:
     assert state.limit == 10
     assert after_window(state, [ok(131)] * 3).limit == 9
     assert after_window(state, [ok(161)] * 3).limit == 7
-    # A little later is no reason to have fewer, and none to ask for more.
+    # Slightly slower answers neither lower the limit nor raise it.
     assert after_window(state, [ok(104)] * 3).limit == 11
     assert after_window(state, [ok(120)] * 3).limit == 10
     assert after_window(state, [ok(129)] * 3).limit == 10
@@ -136,7 +136,7 @@ def test_after_an_outage_it_starts_from_one_and_doubles_again() -> None:
     for _ in range(5):
         state = after_window(state, [ok()] * 3)
         limits.append(state.limit)
-    # It doubles up to half of what it had: the whole may have been what broke it.
+    # The limit doubles up to half of the old one: the whole may have caused the outage.
     assert limits == pytest.approx([2, 4, 6, 6.6, 7])
     assert recovered(Concurrency(limit=1, mean_ms=100)).doubling_max == 1
 
@@ -158,7 +158,7 @@ def test_now_and_then_it_sends_fewer_for_a_window_and_goes_back() -> None:
     assert (again.limit, again.back_to) == (10, 0)
     assert after_window(fewer, [ok()] * 5, limit_max=9).limit == 9
     two = Concurrency(doubling_max=2, look_at_ms=NOW_MS)
-    assert after_window(two, [ok()] * 5).limit > 2, "there are no fewer"
+    assert after_window(two, [ok()] * 5).limit > 2, "the limit is too low to send fewer"
 
 
 def test_what_fails_at_any_pace_is_not_slowed_down_until_its_time_is_over() -> None:

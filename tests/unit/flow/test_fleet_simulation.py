@@ -1,4 +1,4 @@
-"""Machines that send to one destination together keep its limits, in simulated time.
+"""Machines that send to one destination keep its limits together, in simulated time.
 
 News takes up to 170 ms; clocks differ by up to 1.8 s where a test says so.
 """
@@ -39,7 +39,7 @@ def well() -> Answering:
 def fleet(
     loads: list[Load], answer: Answering | None = None, *, ahead_ms: int = 0, **settings: object
 ) -> VirtualFleet:
-    """Machines with these loads; the second one's clock is ahead, the third one's behind."""
+    """Return machines with these loads; the second one's clock is ahead, the third one's behind."""
     to = Destination("orders", "shop", "https://shop.example/in", **settings)  # type: ignore[arg-type]
     clocks = [0, ahead_ms, -ahead_ms]
     machines = [
@@ -80,7 +80,7 @@ def test_a_rate_holds_over_all_machines_within_a_tenth(
         (EVEN[:1], 4, 0, 0.97),
         (EVEN, 8, 0, 0.97),
         (EVEN, 4, 900, 0.9),
-        # Fewer than there are machines: they take turns.
+        # Fewer requests than machines: the machines take turns.
         (EVEN, 2, 0, 0.85),
         (EVEN, 1, 900, 0.85),
         pytest.param([always(ALL)] * 10, 4, 0, 0.85, marks=pytest.mark.long),
@@ -93,12 +93,12 @@ def test_so_many_requests_at_once_hold_over_all_machines(
 ) -> None:
     sending = fleet(loads, ahead_ms=ahead_ms, parallel_max=most)
     sending.live(20)
-    # Two may take what one has given up, if one of the two is late to hear whose turn it is.
+    # Two may take what one has given up, if one of them hears late whose turn it is.
     assert sending.most_at_once(2, 20) <= most + (len(loads) > 3)
     assert sending.part_above(most, 2, 20) <= 0.01
     assert sending.mean_at_once(2, 20) >= part * most
     counts = [len(each.sent_ms) for each in sending.machines]
-    assert min(counts) > 0, "nobody goes without"
+    assert min(counts) > 0, "each machine gets requests"
 
 
 def test_nobody_goes_without_for_long_where_they_take_turns() -> None:
@@ -127,7 +127,7 @@ def test_one_that_was_frozen_takes_nothing_from_those_that_went_on() -> None:
     sending.machines[2].is_off = lambda at_s: 10 <= at_s < 18
     sending.live(30)
     assert sending.most_at_once(2, 18) <= 4
-    # It had requests before, and goes on with one until it has heard of the others.
+    # The machine had requests before, and continues with one until it has heard of the others.
     assert sending.most_at_once(18, 19) <= 5
     assert sending.most_at_once(19, 30) <= 4
 
@@ -190,13 +190,13 @@ def test_a_breaker_that_one_has_opened_is_open_for_all_and_one_of_them_probes() 
     sending.live(130)
     opened_s = min(s for s in range(5, 60) if not sending.sent(s, s + 1))
     assert opened_s <= 12
-    # Until the first probe nothing goes out; then one at a time, from some machine.
+    # Nothing is sent until the first probe; then some machine sends one at a time.
     probes = sorted(at for each in sending.machines for at in each.probe_ms)
     down = [at_ms for at_ms in probes if at_ms < 50_000]
     assert len(down) == 1, down
     assert sending.sent(opened_s, down[0] / 1000) == []
     for sooner, later in pairwise(probes):
-        assert later - sooner >= 200, "one at a time"
+        assert later - sooner >= 200, "two probes are under way at once"
     states = {each.record.flow.breaker.state for each in sending.machines}
     assert states == {BreakerState.CLOSED}
     assert sending.per_second(125, 130) > 0

@@ -1,4 +1,4 @@
-"""The state of a destination: leave to send, the effect of each answer, and giving it up."""
+"""The state of a destination: permission to send, the effect of each answer, and giving it up."""
 
 from dataclasses import replace
 from typing import Any
@@ -89,11 +89,11 @@ def test_tasks_share_the_requests() -> None:
     assert ask(flow, task="d", running=2)[1] == NotNow(Failure.BUDGET_USED_UP, NOW_MS + 250)
     alone = left(left(flow, "a"), "b")
     assert ask(alone, task="d", running=2)[1] == Start(is_probe=False)
-    # A task whose worker was killed says nothing for longer than a request can take.
+    # A task whose worker was killed is silent for longer than a request can take.
     late_ms = NOW_MS + round(1_000 * TO.timeout_s) + 5_000
     alone, _ = ask(flow, task="e", now_ms=late_ms)
     assert set(alone.tasks) == {"e"}
-    # Within half of that there is nothing to write down.
+    # Within half of that time there is nothing to record.
     assert ask(alone, task="e", now_ms=late_ms + 1)[0].tasks is alone.tasks
 
 
@@ -125,7 +125,7 @@ def test_a_refusal_by_a_destination_that_takes_others_stops_requests_for_a_momen
         flow = told(Flow(), OK, refusal)
         assert ask(flow)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 50)
         assert state_of(flow, now_ms=NOW_MS) is FlowState.CLOSED
-        # Those that were under way with it say nothing new; the next one does.
+        # Requests that were under way with the first refusal say nothing new; the next one does.
         assert ask(told(flow, refusal))[1] == NotNow(Failure.OVER_RATE, NOW_MS + 50)
         again = told(flow, refusal, now_ms=NOW_MS + 60)
         assert ask(again, now_ms=NOW_MS + 60)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 160)
@@ -204,7 +204,7 @@ def test_a_410_disables_at_once_and_a_person_enables_again() -> None:
     again = resumed(flow, limits)
     assert ask(again)[1] == Start(is_probe=False)
     assert again.attempts == {"ok": 1, "non_recoverable": 1}
-    # A word counts once: a destination that is gone again after it stays so until the next one.
+    # A resume counts once: a destination that is gone again stays gone until the next resume.
     gone = told(again, Response(410), now_ms=NOW_MS - 5)
     assert resumed(gone, limits) is gone
     assert ask(resumed(gone, limits_with(resumed_at_ms=NOW_MS + 1)))[1] == Start(is_probe=False)
@@ -218,7 +218,7 @@ def test_a_person_who_says_try_now_is_not_kept_waiting() -> None:
     limits = limits_with(resumed_at_ms=NOW_MS)
     again, answer = ask(resumed(down, limits), limits=limits)
     assert answer == Start(is_probe=True)
-    # One request at a time tries it, and if it is still down, its next wait is the shortest.
+    # One request at a time probes it; if the destination is down, its next wait is the shortest.
     assert isinstance(ask(again, limits=limits, running=1)[1], NotNow)
     still = told(again, AWAY, limits=limits, is_probe=True)
     assert still.breaker.until_ms == NOW_MS + 30_000
@@ -229,7 +229,7 @@ def test_a_person_who_says_try_now_outdoes_what_the_destination_asked_for() -> N
     assert isinstance(ask(asked)[1], NotNow)
     limits = limits_with(resumed_at_ms=NOW_MS, rate_per_s=1)
     again = resumed(started(asked, limits, event_count=9, now_ms=NOW_MS), limits)
-    # The limits that its owner has set still hold.
+    # Limits that the owner has set still apply.
     assert ask(again, limits=limits)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 8_000)
 
 
@@ -250,7 +250,7 @@ def test_a_destination_may_ask_to_be_disabled(status: int) -> None:
     assert ask(flow)[1] == Start(is_probe=False)
     flow = told(flow, Response(status, directive=WebhookDirective.DISABLE))
     assert ask(flow)[1] == Never()
-    # A request that was under way meanwhile changes nothing.
+    # The answer to a request that was already under way changes nothing.
     assert ask(told(flow, OK))[1] == Never()
 
 
@@ -260,7 +260,7 @@ def test_five_days_without_one_success_disable() -> None:
     assert ask(told(flow, NO, now_ms=NOW_MS + 5 * DAY_MS))[1] == Never()
     saved = told(told(flow, OK), *[NO] * 10, now_ms=NOW_MS + 5 * DAY_MS)
     assert saved.disabled_at_ms == 0
-    # Two bad answers in a week are no reason.
+    # Two bad answers in a week do not disable a destination.
     rare = told(told(Flow(), NO), NO, now_ms=NOW_MS + 7 * DAY_MS)
     assert rare.disabled_at_ms == 0
 
@@ -302,7 +302,7 @@ def test_a_held_destination_is_released_by_an_answer_of_2xx_and_nothing_less() -
 def test_twenty_refused_halves_in_a_row_shut_a_destination_until_it_takes_something() -> None:
     bad = Response(400)
     flow = told(Flow(), *[bad] * 19, is_half=True)
-    # A request that is taken, and one that was never in a batch, say nothing of the others.
+    # An accepted request, or one that was never in a batch, says nothing of the others.
     assert told(flow, OK).halves_refused == told(Flow(), *[bad] * 50).halves_refused == 0
     flow = told(flow, bad, is_half=True)
     assert state_of(flow, now_ms=NOW_MS) is FlowState.OPEN
@@ -311,7 +311,7 @@ def test_twenty_refused_halves_in_a_row_shut_a_destination_until_it_takes_someth
         at_ms = flow.breaker.until_ms
         flow, answer = ask(flow, now_ms=at_ms)
         assert answer == Start(is_probe=True)
-        # No answer but a 2xx lets others follow, and it is asked less and less often.
+        # Only a 2xx lets other requests follow; until then they come less and less often.
         flow = told(flow, bad, now_ms=at_ms, is_probe=True)
         assert flow.breaker.until_ms - at_ms == 30_000 * 2**number
     at_ms = flow.breaker.until_ms
@@ -332,13 +332,13 @@ def test_a_destination_is_slow_until_it_has_answered_ten_requests_sooner() -> No
 
 
 def test_a_destination_is_not_slow_because_we_are_busy() -> None:
-    """Otherwise all would be slow at once, and a slow one costs us more."""
+    """Otherwise all would be slow at once, and a slow one costs more."""
     assert not told(Flow(), OK, latency_ms=5_000.0, waited_ms=999.0).is_slow
     assert told(Flow(), OK, latency_ms=5_000.0, waited_ms=1_000.0).is_slow
 
 
 def test_who_was_given_up_is_slow_however_busy_we_were() -> None:
-    """Asked again with no more patience, it would be given up each time."""
+    """Otherwise the next try would give it up again, with no more patience than before."""
     assert told(Flow(), SLOW, latency_ms=1_000.0, waited_ms=1.0).is_slow
     assert not told(Flow(), LATE, latency_ms=1_000.0, waited_ms=1.0).is_slow
 

@@ -1,4 +1,4 @@
-"""A destination's state survives its file and the state topic, and nonsense in them."""
+"""A destination's state survives its file and the state topic, and nonsense in both."""
 
 import json
 
@@ -29,7 +29,7 @@ attempts: st.SearchStrategy[Attempt] = st.sampled_from(
 
 @st.composite
 def flows(draw: st.DrawFn) -> Flow:
-    """Any state that a destination can have come to."""
+    """Draw any state that a destination can reach."""
     flow, now_ms = Flow(), NOW_MS
     for attempt, count in draw(st.lists(st.tuples(attempts, st.integers(1, 12)), max_size=6)):
         for _ in range(count):
@@ -72,7 +72,7 @@ def test_any_part_that_is_missing_makes_it_nothing() -> None:
     whole = json.loads(FlowRecord(Flow()).to_json())
     assert open_flow_record(json.dumps(whole).encode()) == FlowRecord(Flow())
     flow = whole["flow"]
-    # An older version does not write these.
+    # An older version does not write these members.
     for name in ("neighbours", "changes", "blocking", "batch_size"):
         kept = flow.pop(name)
         assert open_flow_record(json.dumps(whole).encode()) == FlowRecord(Flow())
@@ -109,12 +109,12 @@ def test_trouble_lasts_when_nothing_may_be_sent_and_nothing_was_delivered_for_lo
     assert (lasts(dead, 4_000), lasts(dead, 6_000)) == (False, True)
     limiting = told(Flow(), Response(429, "9"))
     assert (lasts(limiting, 4_000), lasts(limiting, 6_000)) == (False, True)
-    # Its gate has opened, and nothing has come of it yet.
+    # The rate gate has opened, and no request has been answered yet.
     tries = replace(limiting, concurrency=replace(limiting.concurrency, limit=3))
     opened = FlowRecord(limiting).with_flow(tries, now_ms=NOW_MS + 20_000)
     assert opened.state is FlowState.CLOSED
     assert opened.is_in_lasting_trouble(now_ms=NOW_MS + 20_000, after_s=5.0)
-    # It took something in between, or it may be sent to.
+    # The destination accepted something in between, or it may be sent to.
     assert not lasts(told(Flow(), Response(429, "9"), Response(200)), 60_000)
     assert not lasts(told(Flow(), Response(503)), 60_000)
     assert not lasts(Flow(), 60_000)
@@ -145,7 +145,8 @@ def test_a_change_of_state_is_told_at_once_and_anything_else_now_and_then() -> N
 def test_whether_it_takes_anything_and_why_not_is_told_at_once() -> None:
     said = FlowRecord(Flow()).with_flow(told(Flow(), Response(200)), now_ms=NOW_MS)
     said = said.published(now_ms=NOW_MS)
-    # In the same millisecond, and no event may come for hours: none of these changes its state.
+    # A new kind of answer is published even if the state is the same: the next one may be hours
+    # away.
     refused = said.with_flow(told(said.flow, Response(401)), now_ms=NOW_MS)
     assert refused.state is said.state
     assert refused.is_to_publish(now_ms=NOW_MS)
@@ -172,7 +173,7 @@ def test_our_own_record_is_gone_on_from_unless_another_machine_knows_more() -> N
     assert go_on(gone, early) is gone
     learned = go_on(early, gone)
     assert (learned.state, learned.store) == (FlowState.DISABLED, "here")
-    # Each machine counts for itself.
+    # Each machine counts its own attempts.
     assert (learned.flow.attempts, learned.flow.parks) == ({}, {"held": 5})
     assert go_on(None, gone).store == "ours"
 

@@ -1,4 +1,4 @@
-"""A sender with endless work against destinations with a will of their own, in simulated time.
+"""A sender with endless work, and destinations with various habits, in simulated time.
 
 Two of the stories are faults that Vector's adaptive concurrency has had: swinging between all and
 nothing on 429 (its issue 3998), and staying slow after a recovery (12960).
@@ -25,7 +25,7 @@ LIMITS = SendLimits(
 
 @dataclass
 class Life(VirtualLane):
-    """A lane that notes when each request was sent, how it ended, how many were under way."""
+    """A lane that notes when each request was sent, how it ended, and how many were under way."""
 
     sent_ms: list[float] = field(default_factory=list)
     ended: list[tuple[float, Attempt]] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Life(VirtualLane):
 
 
 def live(answer: Answering, *, seconds: float) -> Life:
-    """Let one task live for this long, and return its life."""
+    """Let one task run for this long, and return its records."""
     life = Life(answer, LIMITS, batch_count=BATCH)
     life.live(seconds)
     return life
@@ -58,7 +58,7 @@ def live(answer: Answering, *, seconds: float) -> Life:
 def test_a_dead_destination_gets_a_probe_now_and_then_and_no_storm() -> None:
     refused = NoResponse(Failure.CONNECT_REFUSED)
     life = live(lambda _: (refused, 1), seconds=3_600)
-    # Ten until it opens; then after 30, 60, 120, 240, 480 s and every quarter of an hour.
+    # Ten requests until the breaker opens; then after 30, 60, 120, 240, 480 s and every 15 minutes.
     assert len(life.sent_ms) <= 10 + 2 + 8
     assert sum(at_ms > 60_000 for at_ms in life.sent_ms) <= 8
 
@@ -71,7 +71,7 @@ def test_a_slow_destination_is_not_hammered_either() -> None:
 
 
 def throttling(events_per_s: int) -> Answering:
-    """Takes this many events in each second, and asks for a wait of a second beyond them."""
+    """Answer as a destination that takes this many events a second, and asks others to wait 1 s."""
     taken: dict[int, int] = {}
 
     def answer(at_ms: float) -> tuple[Attempt, float]:
@@ -88,7 +88,7 @@ def test_a_throttling_destination_gets_nearly_all_it_takes_without_swinging() ->
     life = live(throttling(2_000), seconds=180)
     assert life.events_taken(60, 180) >= 0.7 * 2_000 * 120
     assert life.count(429) <= 0.05 * len(life.sent_ms)
-    # No half minute is idle, and none is a storm.
+    # No half minute is idle.
     for start_s in range(60, 180, 30):
         assert life.events_taken(start_s, start_s + 30) >= 0.5 * 2_000 * 30
         sent = sum(start_s * 1000 <= at_ms < (start_s + 30) * 1000 for at_ms in life.sent_ms)
@@ -107,11 +107,11 @@ def test_after_an_outage_it_ramps_up_from_one_and_is_soon_as_fast_as_before() ->
     life = live(outage(60, 660), seconds=1_290)
     taken_ms = [at_ms for at_ms, attempt in life.ended if attempt == Response(200)]
     back_ms = min(at_ms for at_ms in taken_ms if at_ms >= 660_000)
-    # The longest wait of a breaker that opened five times, and its jitter.
+    # The longest wait of a breaker that opened five times, plus its jitter.
     assert back_ms <= (660 + 480 * 1.2) * 1000
     ramp = [running for at_ms, running in life.running if 0 <= at_ms - back_ms < 5_000]
     assert ramp[:3] == [1, 1, 1]
-    # Up to half of what it had, and by one each window from there.
+    # The limit doubles up to half of the old one, and then rises by one in each window.
     had = max(running for at_ms, running in life.running if at_ms < 60_000)
     assert max(ramp) <= had / 2 + 10
     well = live(lambda _: (Response(200), 500), seconds=60)
@@ -120,7 +120,7 @@ def test_after_an_outage_it_ramps_up_from_one_and_is_soon_as_fast_as_before() ->
 
 
 def test_a_destination_that_can_do_eight_at_once_is_found_out() -> None:
-    """Beyond eight requests at once it answers later; beyond sixteen it fails."""
+    """Beyond eight requests at once the destination answers later; beyond sixteen it fails."""
 
     busy_until_ms: list[float] = []
 

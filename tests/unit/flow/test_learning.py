@@ -1,4 +1,4 @@
-"""Machines take over what one has learned of a destination, whatever their clocks say."""
+"""Machines adopt what one has learned of a destination, whatever their clocks say."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ def test_each_change_of_what_all_should_know_is_counted() -> None:
     assert count(flow, replace(flow, breaker=OPEN)) == ChangeCounts(breaker=1)
     assert count(flow, replace(flow, held_at_ms=5)) == ChangeCounts(breaker=1)
     assert count(flow, replace(flow, halves_refused=HALVES_IN_ROW)) == ChangeCounts(breaker=1)
-    # Failures that have not opened it are counted by the machine that saw them.
+    # Failures that have not opened the breaker are counted by the machine that saw them.
     assert count(flow, replace(flow, breaker=Breaker(failures_in_row=3))) == ChangeCounts()
     assert count(flow, replace(flow, gate=RateGate(closed_until_ms=9))) == ChangeCounts(gate=1)
     assert count(flow, replace(flow, concurrency=Concurrency(4.0))) == ChangeCounts(limit=1)
@@ -49,7 +49,7 @@ def test_what_was_too_much_outweighs_what_others_have_tried_since() -> None:
         higher = counted(higher, tried, now_ms=NOW_MS)
     assert learned(higher, lower, now_ms=NOW_MS).concurrency.limit == 3.0
     assert learned(lower, higher, now_ms=NOW_MS) is lower
-    # Beside others, who hear of it later, what ends soon says nothing of the lower one.
+    # Beside others, who hear of it later, requests that end soon say nothing of the lower limit.
     beside = replace(flow, neighbours=COMPANY)
     less = replace(beside, concurrency=Concurrency(3.0, mean_ms=400.0))
     settled = counted(beside, less, now_ms=NOW_MS)
@@ -97,7 +97,7 @@ def test_a_well_breaker_keeps_what_was_counted_here() -> None:
 
 
 def test_who_hears_that_another_cannot_send_hears_since_when() -> None:
-    """Otherwise its lane would not rest: it sees an open breaker that has not failed."""
+    """Otherwise the lane would not rest: it sees an open breaker without failures."""
     opened = replace(a_flow((2, 0, 0)), breaker=OPEN, failing_since_ms=NOW_MS - 9_000)
     assert learned(Flow(), opened, now_ms=NOW_MS).failing_since_ms == NOW_MS - 9_000
     busy = Flow(failing_since_ms=NOW_MS - 1_000)
@@ -163,7 +163,7 @@ def test_a_time_of_a_clock_that_is_a_second_off_is_set_right() -> None:
         4_950,
         4_100,
     ]
-    # Told long ago: its age says nothing of its clock.
+    # The report is old: its age says nothing of its clock.
     assert until_ms(60_000) == 5_000
 
 
@@ -178,7 +178,7 @@ def test_a_file_hears_of_others_and_is_not_changed_by_hearing_it_again() -> None
     both = go_on(ours, theirs)
     assert (both.state, both.store, both.flow.tasks) == (FlowState.OPEN, "m", sending)
     assert both.flow.neighbours.others == {"a": theirs.flow.neighbours.mine}
-    # It sends itself: its other knowledge stays its own, and nothing that all know is news.
+    # The machine sends, too: it keeps its own knowledge, and shared knowledge is not news.
     assert both.flow.retry_tokens == 3.0
     assert (both.updated_at_ms, both.is_news) == (NOW_MS, False)
     assert go_on(both, theirs) is both

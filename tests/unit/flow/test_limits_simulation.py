@@ -1,6 +1,7 @@
-"""Destinations with a limit that nobody has told us, in simulated time: at once, per second, by
-getting slower, from a slow start, or one that moves. They get nearly all that they can do, and
-little that they have to refuse.
+"""Destinations with limits that Hifi has not been told, in simulated time.
+
+The limits: requests at once or per second, slower answers, a slow start, a moving limit.
+Destinations receive nearly all that they can handle, and refuse little.
 """
 
 import random
@@ -24,7 +25,7 @@ from tests.support.delivery.virtual_lane import VirtualLane
 
 pytestmark = pytest.mark.simulation
 
-# In that time the limit is found.
+# The time within which the limit is found.
 FIND_S = 10
 
 
@@ -33,7 +34,7 @@ class Life(VirtualLane):
     """A lane that counts what its tasks got from a destination."""
 
     taken_count: int = 0
-    # After the limit was to be found.
+    # After the time in which the limit is to be found.
     late_count: int = 0
     refused_count: int = 0
     most_open: int = 0
@@ -50,7 +51,7 @@ class Life(VirtualLane):
 def lived(
     server: LimitedServer, *, seconds: float, parallel_max: int, task_count: int = 1
 ) -> tuple[float, float, Life]:
-    """The used share of what it could do, the share of late requests refused, and the life."""
+    """Return the used share of the capacity, the share of late requests refused, and the lane."""
     to = Destination("orders", "shop", "https://shop.example/in", parallel_max=parallel_max)
     life = Life(server.answer, SendLimits(to, RetrySchedule()), task_count)
     life.live(seconds)
@@ -62,7 +63,7 @@ def dice() -> random.Random:
     return random.Random(5)
 
 
-# What an outsider found shut down, or at a tenth of its speed, and its like.
+# Cases in which a reviewer found Hifi stopped or at a tenth of the speed, and similar ones.
 KNOWN: dict[str, tuple[LimitedServer, int, int]] = {
     "2 at once, 503": (AtOnce(lambda _: 2, 100, 503, dice()), 4, 1),
     "2 at once, 503, 4 tasks": (AtOnce(lambda _: 2, 100, 503, dice()), 4, 4),
@@ -95,7 +96,7 @@ def test_a_destination_gets_what_it_can_do_and_little_that_it_refuses(name: str)
 
 
 def seeded(seed: int) -> tuple[LimitedServer, int, int]:
-    """A limit of some shape and size; up to four tasks."""
+    """Return a limit of some shape and size, and up to four tasks."""
     shape = random.Random(seed)
     status = shape.choice([429, 503])
     answer_ms = shape.choice([10.0, 50.0, 100.0, 300.0])
@@ -105,7 +106,7 @@ def seeded(seed: int) -> tuple[LimitedServer, int, int]:
     servers: list[LimitedServer] = [
         AtOnce(lambda _: limit, answer_ms, status, shape),
         PerSecond(shape.choice([10, 20, 50, 100]), answer_ms, status, shape),
-        # Answers that come later by less than 25 ms are taken for the scheduler's noise.
+        # Answers that are less than 25 ms later count as the scheduler's noise.
         Knee(limit, max(50.0, answer_ms), shape.choice([1.1, 1.3, 1.5]), shape),
         AtOnce(lambda s: max(1, min(limit, limit * s / start_s)), answer_ms, status, shape),
         AtOnce(lambda s: moved if s // every_s % 2 else limit, answer_ms, status, shape),

@@ -1,4 +1,4 @@
-"""A machine's share of a destination's limits beside others, from the news of all of them."""
+"""A machine's share of a destination's limits beside others, from the news of all machines."""
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ def news(at_ms: int = NOW_MS, *, wants: int = 1, has: int = 0, rate: float = 0.0
 
 
 def beside(*others: StoreNews, mine: StoreNews | None = None, **known: int) -> Neighbours:
-    """A store called m beside others called a, b and so on."""
+    """Return the view of a store called m, beside others called a, b and so on."""
     told = {chr(ord("a") + nth): each for nth, each in enumerate(others)}
     return Neighbours("m", mine or news(), told, **known)
 
@@ -66,7 +66,7 @@ def test_news_may_come_in_any_order_and_again() -> None:
     assert (known.me, known.others) == ("m", {"a": new["a"]})
     assert heard(known, old, me="m", now_ms=NOW_MS) is known
     assert heard(known, new, me="m", now_ms=NOW_MS) is known
-    # News by a clock that is far off, or from long ago, counts for nothing.
+    # News from a clock that is far off, or from long ago, is ignored.
     far = {"b": news(NOW_MS + 60_000), "c": news(NOW_MS - 60_000)}
     assert heard(known, far, me="m", now_ms=NOW_MS) is known
     assert heard(known, {}, me="m", now_ms=NOW_MS + STALE_MS + 1).others == {}
@@ -87,12 +87,12 @@ def test_what_others_have_is_taken_only_when_they_have_given_it_up() -> None:
 
     assert has(beside(news(wants=8, has=8)), 8) == 0
     assert has(beside(news(wants=8, has=5), mine=news(wants=8)), 8) == 3
-    # Its own is given up at once, whatever runs.
+    # A machine's own excess is given up at once, whatever runs.
     assert has(beside(news(wants=8, has=8), mine=news(wants=8), has=8), 8, running=8) == 4
-    # It keeps what it has while the other one has more than its part.
+    # A machine keeps what it has while the other machine has more than its part.
     assert has(beside(news(wants=8, has=6), mine=news(wants=8), has=3), 8) == 3
     assert has(beside(news(wants=8, has=4), mine=news(wants=8), has=4), 8) == 4
-    # A machine that was silent for long, or had left, has the requests that run.
+    # A machine that was silent for long, or had left, gets the requests that it is running.
     late_ms = NOW_MS + FORGET_MS
     silent = beside(news(late_ms, wants=8, has=8), mine=news(wants=8), has=4)
     assert has(silent, 8, running=2, now_ms=late_ms) == 2

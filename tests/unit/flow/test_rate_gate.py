@@ -1,4 +1,4 @@
-"""A destination gets no more events per second than its owner wants, and none while closed."""
+"""A destination gets no more events per second than its owner allows, and none while closed."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from tests.support.suite.samples import NOW_MS
 
 
 def sent_in(gate: RateGate, rate: float | None, *, seconds: float, batch: int) -> int:
-    """How many events go through when everything that may go does."""
+    """Return how many events are sent if each goes as soon as it may."""
     now_ms, end_ms, count = NOW_MS, NOW_MS + round(seconds * 1000), 0
     while True:
         now_ms = max(now_ms, opens_at_ms(gate, rate, now_ms=now_ms))

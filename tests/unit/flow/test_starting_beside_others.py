@@ -1,4 +1,4 @@
-"""Whether a destination gets a request now from one of several machines that send to it."""
+"""Whether one of several machines that send to a destination may send a request now."""
 
 from msgspec.structs import replace
 
@@ -13,7 +13,7 @@ from tests.unit.flow.test_flow import LIMITS, limits_with
 
 
 def beside(at_ms: int = NOW_MS, *, has: int = 2, wants: int = 4, **known: object) -> Flow:
-    """A flow of the store m, beside one that is called a."""
+    """Return a flow of the store m, beside one that is called a."""
     told = {"a": StoreNews(at_ms, wants, has, 1.0)}
     mine = StoreNews(at_ms, 4, 2, 1.0)
     return Flow(neighbours=Neighbours("m", mine, told), **known)  # type: ignore[arg-type]
@@ -32,10 +32,10 @@ def test_a_machine_has_what_others_have_given_up_and_asks_for_more() -> None:
     half, answer = ask(beside(concurrency=Concurrency(4.0), has=2))
     assert (half.neighbours.has, answer) == (2, Start(is_probe=False))
     assert not is_calm(half, LIMITS, now_ms=NOW_MS)
-    # Nothing is worked out for a machine that has no task.
+    # Nothing is computed for a machine that has no task.
     idle = beside()
     assert at_its_part(idle, LIMITS, now_ms=NOW_MS) is idle
-    # Its part is full: one of those that have too few tries more.
+    # The machine's part is full: one of the machines that have too few tries more.
     tries = [
         ask(beside(NOW_MS + turn * TURN_MS, has=2, concurrency=Concurrency(2.0)))[0]
         for turn in range(2)
@@ -50,7 +50,7 @@ def test_a_rate_is_shared_and_who_waits_for_it_says_so() -> None:
     assert sent.neighbours.sent == 200
     waits, answer = ask(sent, rate=100.0)
     assert isinstance(answer, NotNow)
-    # All but the one event that the other one wants.
+    # The machine has waited for all but the one event that the other one wants.
     assert answer.until_ms == NOW_MS + round((200 - 9.9) / 99 * 1000)
     assert waits.neighbours.slow_until_ms > answer.until_ms
 
@@ -58,7 +58,7 @@ def test_a_rate_is_shared_and_who_waits_for_it_says_so() -> None:
 def test_a_part_of_what_is_less_than_a_whole_number_is_begun_as_much_further_apart() -> None:
     limit = Concurrency(1.5, mean_ms=150.0)
     flow, answer = ask(beside(concurrency=limit, has=1))
-    # When the other one sent last is not known: the first one waits, too.
+    # While it is not known when the other machine sent last, the first one waits, too.
     assert answer == NotNow(Failure.OVER_RATE, NOW_MS + 200)
     flow, answer = ask(flow, NOW_MS + 200)
     assert answer == Start(is_probe=False)
@@ -75,7 +75,7 @@ def test_a_probe_is_for_the_machine_whose_turn_it_is() -> None:
     assert Start(is_probe=True) in answers
     assert NotNow(Failure.BREAKER_OPEN, NOW_MS + ASK_AGAIN_MS) in answers
     for flow, answer in turns:
-        assert (flow.breaker is due) is isinstance(answer, NotNow), "it is not under way here"
+        assert (flow.breaker is due) is isinstance(answer, NotNow), "no probe is under way here"
 
 
 def test_what_it_has_is_kept_while_its_requests_run() -> None:

@@ -1,4 +1,4 @@
-"""Requests that the gateway logs: each kind and status, and no more than a disk can bear."""
+"""Requests that the gateway logs: each kind and status, and no more than a disk can hold."""
 
 import pytest
 from structlog.testing import capture_logs

@@ -1,4 +1,4 @@
-"""Requests that may come in, judged by headers and room alone."""
+"""Admission of requests, judged by headers and room alone."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_half_a_cloud_event_is_400_and_not_an_event_without_its_identity(name: b
         read_format({b"content-type": "application/json", name: "x"})
     assert (caught.value.status, caught.value.code) == (400, "bad_header")
     assert "ce-specversion" in caught.value.detail
-    # A structured event may repeat some in headers (HTTP binding 1.0.2, 3.2.3).
+    # A structured event may repeat some attributes in headers (HTTP binding 1.0.2, 3.2.3).
     structured = {b"content-type": "application/cloudevents+json", name: "x"}
     assert read_format(structured) is Format.CLOUD_EVENT
 
@@ -126,14 +126,14 @@ def test_overdue_bytes_take_room_too() -> None:
         (f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01", None),
         # 3.2.2.1: version ff is invalid.
         ("ff" + PARENT[2:], None),
-        # 3.2.4: of a later version they MUST use what they know, in the version that they know,
-        # if only a dash, and no further digit, follows.
+        # 3.2.4: vendors MUST parse a later version as the version that they know, if only a dash,
+        # and no further digit, follows.
         ("01" + PARENT[2:], PARENT),
         ("cc" + PARENT[2:-2] + "09-what-ever", PARENT),
         ("cc" + PARENT[2:-2] + "08", PARENT[:-2] + "00"),
         ("cc" + PARENT[2:] + ".more", None),
         ("cc" + PARENT[2:] + "1", None),
-        # Two of them, as they are read.
+        # Two headers, joined as the server joins them.
         (f"{PARENT}, {PARENT}", None),
     ],
 )

@@ -1,4 +1,4 @@
-"""Statuses and bodies of answers, as a table over what was rejected and what Kafka said."""
+"""Statuses and bodies of answers, as a table over rejected events and Kafka's reports."""
 
 import json
 from collections import Counter
@@ -15,7 +15,7 @@ FATES = {OK: Fate.STORED, RETRY: Fate.NOT_STORED, UNKNOWN: Fate.UNKNOWN}
 
 
 def ask(*outcomes: str, lists_all: bool = False) -> tuple[int, dict[str, object]]:
-    """The answer to a request whose events had these outcomes, in this order."""
+    """Return the answer to a request whose events had these outcomes, in this order."""
     parsed = ParsedBody()
     events: list[Event] = []
     indexes, reports = [], []
@@ -112,7 +112,7 @@ def test_an_event_without_a_report_is_a_broken_invariant_and_never_a_success() -
 
 @pytest.mark.parametrize("code", list(CATALOGUE))
 def test_every_problem_is_a_document_of_rfc_9457(code: str) -> None:
-    problem = Problem(code, "What is wrong.", pointer="/0", members={"limit": "x"})
+    problem = Problem(code, "The event is too large.", pointer="/0", members={"limit": "x"})
     document = json.loads(problem.to_json("r"))
     assert document.keys() >= {"type", "title", "status", "detail", "code", "request_id"}
     assert document["status"] == problem.status

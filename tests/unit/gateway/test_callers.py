@@ -1,4 +1,4 @@
-"""A caller who showed a key once is known while the keys and the key itself stay valid."""
+"""A caller who showed a key once is remembered while the keys and the key itself stay valid."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def test_each_use_of_a_key_that_is_good_is_noted() -> None:
     headers = {b"authorization": f"Bearer {TEXT}"}
     known = callers.writer(headers, "orders", now_ms=1, known=None)
     assert used == {KEY.secrets[0].mark: 1}
-    # Also where its connection is known, and nothing is looked up.
+    # This also holds where the connection is known, and nothing is looked up.
     assert callers.writer(headers, "orders", now_ms=2, known=known) is known
     assert set(used.values()) == {2}
     for text, now_ms in ((TEXT, 1_000), (OTHER, 3)):

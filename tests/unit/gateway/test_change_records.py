@@ -1,4 +1,4 @@
-"""Contents of a change's record, and facts that it must not have."""
+"""Contents of a change's record, and facts that it must leave out."""
 
 import json
 from dataclasses import replace
@@ -56,7 +56,7 @@ def record(
     known: Configuration = KNOWN,
     did: str = "",
 ) -> ChangeRecord:
-    """The record that this change leaves."""
+    """Return the record that this change leaves."""
     there = after or before
     assert there is not None
     known = known if before is None else known.apply(before.config_key, before.to_json())

@@ -1,4 +1,4 @@
-"""Compressed bodies: what comes out is what went in, and no bomb goes off."""
+"""Compressed bodies are unpacked exactly, and no bomb goes off."""
 
 import gzip
 import zlib

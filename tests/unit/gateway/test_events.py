@@ -1,4 +1,4 @@
-"""A body's way to events, as tables: those taken, with their name and time, and those refused."""
+"""From bodies to events, as tables: the accepted ones, with id and time, and the refused ones."""
 
 import json
 
@@ -47,11 +47,11 @@ def refusal(body: bytes) -> str:
         (b'[{"a":1},{"a" : 2.0e1 }]', [b'{"a":1}', b'{"a" : 2.0e1 }']),
         (b'{"events":[{"a":1}, {}]}', [b'{"a":1}', b"{}"]),
         (b'{"events":[]}', []),
-        # An `events` that is no array is a member like any other.
+        # An `events` that is not an array is a member like any other.
         (b'{"events":"none"}', [b'{"events":"none"}']),
         (b'{"events":{"a":[1]},"b":2}', [b'{"events":{"a":[1]},"b":2}']),
         (b'{"events":[{"events":[1]}]}', [b'{"events":[1]}']),
-        # Twice the same member, big numbers, escapes: the customer's bytes, none of our business.
+        # A repeated member, big numbers, escapes: the customer's bytes, which Hifi does not touch.
         (b'[{"a":1,"a":2}]', [b'{"a":1,"a":2}']),
         (b'[{"a":1e999,"b":%d}]' % 10**60, [b'{"a":1e999,"b":%d}' % 10**60]),
         (b'[{"a":"\\ud83d\\ude00"}]', [b'{"a":"\\ud83d\\ude00"}']),
@@ -83,7 +83,7 @@ def test_bytes_are_untouched(body: bytes, values: list[bytes]) -> None:
         (b'{"a":NaN}', "invalid_json"),
         (b'{"events":[{"a":NaN}]}', "invalid_json"),
         (b"\xef\xbb\xbf[]", "invalid_json"),
-        # Raw bytes of a string that is passed over are checked all the same.
+        # Raw bytes of strings that are skipped are checked nevertheless.
         (b'[{"a":"\xff"}]', "invalid_utf8"),
         (b'[{"\xff":1}]', "invalid_utf8"),
         (b'{"a":"\xc0\x80"}', "invalid_utf8"),
@@ -144,7 +144,7 @@ def test_a_json_error_names_its_place() -> None:
         ('"id":-7', "-7"),
         (f'"id":{10**40}', str(10**40)),
         ('"id":"\\u0041"', "A"),
-        # Nothing that could be a name: one is made.
+        # There is no usable id: the gateway makes one.
         ('"id":""', "req-0"),
         ('"id":null', "req-0"),
         ('"id":1.5', "req-0"),
@@ -171,7 +171,7 @@ def test_the_event_id(member: str, event_id: str) -> None:
         ('"time_ms":1709208000123', 1_709_208_000_123),
         ('"time_ms":-5', -5),
         ('"time":"1970-01-01T00:00:01Z","time_ms":5', 1_000),
-        # The customer's own members of that name, and times that no clock shows.
+        # Members of the customer's own by that name, and times that do not exist.
         ('"time":"noon","time_ms":5', 5),
         ('"time":1709208000', ACCEPTED_AT_MS),
         ('"time":"2024-02-30T00:00:00Z"', ACCEPTED_AT_MS),
@@ -233,7 +233,7 @@ def test_a_lone_object_is_pointed_into_from_its_root() -> None:
     assert rejection.pointer == "/id"
 
 
-# Lone surrogates are no text (RFC 8259, section 8.2), and json.dumps would write them.
+# Lone surrogates are not text (RFC 8259, section 8.2), and json.dumps would write them.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAMES = TEXTS | st.sampled_from(["id", "time", "time_ms", "partitionkey", "events"])
 JSON_VALUES = st.recursive(

@@ -1,4 +1,4 @@
-"""Idempotency-Keys as the log of requests tells them: the same verdicts for every reader of it."""
+"""Idempotency-Keys in the log of requests: every reader of it reaches the same verdicts."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_a_repeated_key_gets_the_first_answer() -> None:
     assert isinstance(again, RequestRow)
     assert again.answer == DONE
     known = log.book.known(b"key", a_claim())
-    assert isinstance(known, RequestRow), "an answer is final, and needs no claim to be told"
+    assert isinstance(known, RequestRow), "an answer is final, and is returned without a claim"
     assert known.answer == DONE
 
 
@@ -69,7 +69,7 @@ def test_the_first_claim_in_the_log_has_the_key_and_with_another_body_it_is_422(
     assert code(log.add(a_claim())) == "idempotency_key_in_use"
     assert code(log.add(a_claim(b"other"))) == "idempotency_key_reused"
     assert log.add(a_claim(b"other"), key=b"other") == Won()
-    assert log.book.known(b"key", a_claim(b"other")) is None, "it may be free again by now"
+    assert log.book.known(b"key", a_claim(b"other")) is None, "the key may be free again"
 
 
 @pytest.mark.parametrize("ended", [None, Answer(503, b""), Answer(504, b""), Answer(500, b"")])
@@ -138,7 +138,7 @@ def test_answers_are_good_for_a_day() -> None:
     log.ended(first, DONE, at_ms=1)
     assert isinstance(log.add(a_claim(), at_ms=DAY_MS), RequestRow)
     log.add(a_claim(), key=b"other", at_ms=DAY_MS + 2)
-    assert log.book.known(b"key", a_claim()) is None, "it takes a claim again"
+    assert log.book.known(b"key", a_claim()) is None, "a new claim is needed"
     assert log.add(a_claim(b"new"), at_ms=DAY_MS + 2) == Won()
 
 
@@ -172,7 +172,7 @@ def test_memory_is_bounded_and_the_tenant_that_holds_most_forgets_first() -> Non
     kept = [log.book.known(b"other-%d" % n, a_claim(tenant="other")) for n in range(10)]
     assert None not in kept, "a tenant's keys do not push out another's"
     assert log.book.known(b"999", a_claim()) is not None
-    assert log.book.known(b"0", a_claim()) is None, "the oldest goes first"
+    assert log.book.known(b"0", a_claim()) is None, "the oldest key is forgotten first"
 
 
 def test_what_is_under_way_is_never_forgotten() -> None:
@@ -198,7 +198,7 @@ def test_a_record_of_no_meaning_is_an_error_of_its_own() -> None:
 def test_of_claims_that_overlap_one_has_the_key_and_all_readers_agree(
     steps: list[tuple[int, str]],
 ) -> None:
-    """Three gateways claim, end and die in any order, over two books that read the same log."""
+    """Three gateways claim, end and die in any order; two books read the same log."""
     books = KeyBook(1_000_000), KeyBook(1_000_000)
     mine: dict[int, RequestRow] = {}
     holders: dict[bytes, int] = {}
@@ -216,7 +216,7 @@ def test_of_claims_that_overlap_one_has_the_key_and_all_readers_agree(
             holders.pop(ended.claim, None)
         if isinstance(first, Won):
             alive = [until for until in holders.values() if until >= at_ms]
-            assert not alive, "two hold one key"
+            assert not alive, "two requests hold one key"
             holders[row.claim] = at_ms + HOLDS_MS
             mine[gateway] = row
 

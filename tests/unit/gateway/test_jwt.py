@@ -1,4 +1,4 @@
-"""The issuer's keys: a file that is replaced counts without a restart."""
+"""The issuer's keys: a replaced file takes effect without a restart."""
 
 import json
 import os
@@ -39,13 +39,13 @@ def test_keys_are_those_of_the_file_as_it_is_now(
         os.utime(file, (at_s, at_s))
 
     put(key_set(new), at_s=1)
-    assert reader.read(token(old)).tenant == "acme", "the file is looked at now and then"
+    assert reader.read(token(old)).tenant == "acme", "the file is not read at each request"
     monkeypatch.setattr(gateway.jwt, "_LOOK_S", 0)
     assert reader.read(token(new)).tenant == "acme"
     with pytest.raises(Problem):
         reader.read(token(old))
     put("{", at_s=2)
-    assert reader.read(token(new)).tenant == "acme", "what is no key set takes no key away"
+    assert reader.read(token(new)).tenant == "acme", "a file that is not a key set removes no key"
     file.unlink()
     assert reader.read(token(new)).tenant == "acme"
     put(key_set(old), at_s=3)

@@ -1,4 +1,4 @@
-"""Events read all at once are those that are read one by one, and so are their records."""
+"""Reading events all at once gives the same events and records as reading them one by one."""
 
 import json
 from typing import Any
@@ -135,7 +135,7 @@ def test_records_laid_out_at_once_are_those_laid_out_one_by_one(
         batch._bytes_max = batch.byte_count + room
         counts.append(batch.fill(chosen, 1_000))
         if counts[-1] < len(chosen):
-            # The rest of it goes into the next batch.
+            # The rest of the events goes into the next batch.
             rest = RecordBatch(1_000_000)
             assert rest.fill(chosen[counts[-1] :], 2_000) == len(chosen) - counts[-1]
             batches.append(b"".join(rest.build()))
@@ -149,7 +149,7 @@ def test_records_laid_out_at_once_are_those_laid_out_one_by_one(
 
 
 def test_the_largest_plain_event_has_its_record() -> None:
-    """It has the longest id, key and trace; larger events are read one by one."""
+    """The event has the longest id, key and trace; larger events are read one by one."""
     limits = EventLimits(events_max=10, event_bytes_max=1_000_000)
     context = Context(
         id_base="request",

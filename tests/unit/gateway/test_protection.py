@@ -1,4 +1,4 @@
-"""Quotas, replays, options and depth: tables of requests that are let in, and of refused ones."""
+"""Quotas, replays, options and depth: tables of admitted and of refused requests."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ def test_what_was_used_must_come_back_before_the_next() -> None:
     assert (caught.value.code, caught.value.status) == ("quota_events", 429)
     assert caught.value.members["violated-policies"] == ["tenant-events"]
     headers = dict(caught.value.headers)
-    # 200 below zero at 100 a second, less the half second that is left of them, and one to use.
+    # 200 below zero at 100 a second, less the half second already waited, plus one to use.
     assert headers[b"retry-after"] == b"1"
     assert dict(quotas.headers(ACME, now_s=1.5))[b"ratelimit"] == b'"tenant-events";r=0;t=1'
     quotas.admit(ACME, now_s=2.1)
@@ -64,7 +64,7 @@ def test_gateways_share_a_quota_and_the_headers_name_all_of_it() -> None:
     quotas.use(ACME, events=26, byte_count=0, now_s=0)
     with pytest.raises(Problem, match="quota of 100 events per second") as caught:
         quotas.admit(ACME, now_s=0)
-    # The wait follows the share of a process that asks, not the share of one that did not.
+    # The wait follows the share of a process that asks, not of one that did not.
     assert dict(caught.value.headers)[b"retry-after"] == b"2"
     policy, left = (value for _, value in quotas.headers(ACME, now_s=0))
     assert policy == b'"tenant-events";q=100;w=1'
@@ -92,7 +92,7 @@ def test_wants_are_told_at_once_when_they_begin_and_when_something_is_refused() 
         quotas.admit(ACME, now_s=10.0)
     assert len(told) == 2
     assert quotas.news(now_s=10.5).wants["acme"]["events"] == 100 * 4, "two in half a second"
-    assert quotas.news(now_s=11.0).wants == {}, "nobody asked since"
+    assert quotas.news(now_s=11.0).wants == {}, "no request came since"
 
 
 OPTIONS: list[tuple[dict[bytes, str], bytes, RequestOptions]] = [
@@ -136,7 +136,7 @@ def test_wishes_that_make_no_sense_are_400(headers: dict[bytes, str], query: byt
 
 
 def nested(value: Any) -> int:
-    """The depth of a value, the slow way."""
+    """Return the depth of a value, computed the slow way."""
     if isinstance(value, dict):
         return 1 + max(map(nested, value.values()), default=0)
     if isinstance(value, list):

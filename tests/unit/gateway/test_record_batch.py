@@ -1,4 +1,4 @@
-"""Our record batches, read back by aiokafka's own reader; our produce requests against its own."""
+"""Our record batches can be read by aiokafka's own reader; our produce requests equal its own."""
 
 from io import BytesIO
 
@@ -47,7 +47,7 @@ def test_kafka_reads_what_we_write(events: list[Event]) -> None:
     assert (read.producer_id, read.producer_epoch, read.base_sequence) == (77, 3, 1_000)
     found = list(read)
     assert [record.offset for record in found] == list(range(len(events)))
-    # An event without bytes has no value: it takes a row of a table away.
+    # An event without bytes has no value: it deletes a row of a table.
     assert [(record.key, record.value) for record in found] == [
         (e.key, e.value or None) for e in events
     ]
@@ -109,7 +109,7 @@ def test_a_produce_request_is_byte_for_byte_aiokafkas(batches: dict[KafkaPartiti
     for place, raw in batches.items():
         topics.setdefault(place.topic, []).append((place.partition, raw))
     theirs = b"header" + ProduceRequest_v7.SCHEMA.encode([None, -1, 5_000, [*topics.items()]])
-    # Ours come in two pieces.
+    # Our batches are in two pieces.
     parcels = [Parcel(place, (raw[:3], raw[3:]), Handover()) for place, raw in batches.items()]
     ours = b"header" + SendBatches(parcels, timeout_ms=5_000).encode()
     assert len(ours) == len(theirs)

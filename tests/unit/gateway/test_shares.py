@@ -1,4 +1,4 @@
-"""A tenant's quota over many gateways: what each may let in, also while the load moves."""
+"""A tenant's quota over many gateways: what each may admit, even while the load moves."""
 
 import random
 from collections import deque
@@ -48,7 +48,7 @@ def test_shares_add_up_to_the_quota_and_nobody_starves(rate: float, wants: list[
     found = shares(rate, *wants)
     assert sum(found) == pytest.approx(rate, rel=1e-3, abs=0.01 * len(wants))
     for want, given_ in zip(wants, found, strict=True):
-        assert given_ >= min(want, rate / len(wants)) - 0.01, "its even part, if it wants it"
+        assert given_ >= min(want, rate / len(wants)) - 0.01, "an even part is not given"
 
 
 def news(**wants: float) -> bytes:
@@ -64,7 +64,7 @@ def test_members_are_who_has_told_something_lately_by_the_logs_clock() -> None:
     assert members.wants("acme", "bytes") == [0, 0]
     members.take(b"b", news(), FORGET_MS)
     assert members.wants("acme", "events") == [5, 0]
-    # Our own record, too, shows the log's time.
+    # Our own record shows the log's time, too.
     members.take(b"me", news(), FORGET_MS + 1)
     assert members.wants("acme", "events") == [0]
     members.take(b"b", ShareNews(is_leaving=True).to_bytes(), FORGET_MS + 2)
@@ -83,7 +83,7 @@ def test_demand_counts_what_was_refused_and_rises_at_once() -> None:
     assert demand.wants(11)["requests"] == 100
     demand.roll(11)
     assert demand.wants(11)["requests"] == 100
-    assert not demand.ask(11.9), "what is hardly more than before says nothing new"
+    assert not demand.ask(11.9), "a small increase is not news"
     assert demand.wants(11.9)["requests"] == 100
     demand.roll(12)
     demand.roll(13)
@@ -99,7 +99,7 @@ TENANT = Tenant("acme", events_per_s=QUOTA)
 
 @dataclass
 class SimulatedGateway:
-    """One process: it lets in what it may, and publishes its wants as the real one does."""
+    """A gateway process that admits what it may, and publishes its wants as the real one does."""
 
     name: bytes
     dice: random.Random
@@ -141,7 +141,7 @@ Load = Callable[[int, float], float]
 
 
 def simulate(count: int, load: Load, *, until_s: float, batch: int = 5) -> list[SimulatedGateway]:
-    """Gateways under a load: how many events a second each is offered, by number and time."""
+    """Run gateways under a load of this many events a second for each, by number and time."""
     dice = random.Random(1)
     fleet = [SimulatedGateway(b"%d" % n, random.Random(n), batch) for n in range(count)]
     for each in fleet:
@@ -162,13 +162,13 @@ def simulate(count: int, load: Load, *, until_s: float, batch: int = 5) -> list[
 
 
 def admitted(fleet: list[SimulatedGateway], begin_s: float, end_s: float) -> float:
-    """Events let in, a second, as a part of the quota."""
+    """Return the admitted events per second as a part of the quota."""
     count = sum(each.batch * sum(begin_s < at <= end_s for at in each.admitted) for each in fleet)
     return count / (end_s - begin_s) / QUOTA
 
 
 def _skewed(nth: int, _now_s: float) -> float:
-    """Three times the quota, nine tenths of it at one gateway."""
+    """Offer three times the quota, nine tenths of it at one gateway."""
     return 5_400 if nth == 0 else 600
 
 
@@ -177,7 +177,7 @@ def _even(_nth: int, _now_s: float) -> float:
 
 
 def _moving(nth: int, now_s: float) -> float:
-    """All of the load moves to the next gateway every 12 s, as a balancer's does."""
+    """Move all of the load to the next gateway every 12 s, as a balancer does."""
     return 6_000 if int(now_s / 12) % 4 == nth else 100
 
 
@@ -188,7 +188,7 @@ def _joining(nth: int, now_s: float) -> float:
 LOADS: list[tuple[int, Load, int]] = [
     (1, _skewed, 5),
     (2, _skewed, 5),
-    # Few requests, of which chance makes more or less.
+    # With few requests, chance varies the rate.
     (2, _skewed, 80),
     (2, _even, 5),
     (4, _moving, 5),
@@ -203,7 +203,7 @@ def test_in_every_ten_seconds_the_fleet_lets_in_the_quota_within_a_tenth(
     count: int, load: Load, batch: int
 ) -> None:
     fleet = simulate(count, load, until_s=30, batch=batch)
-    # A second's worth may come at once, when there was nothing before.
+    # After an idle time, a second's worth may come at once.
     found = [admitted(fleet, begin_s, begin_s + 10) for begin_s in range(2, 20)]
     assert min(found) > 0.92, found
     assert max(found) < 1.08, found
@@ -213,15 +213,15 @@ def test_who_asks_for_less_than_an_even_part_is_not_refused_while_another_asks_f
     def load(nth: int, now_s: float) -> float:
         if nth == 0:
             return 20_000
-        # It begins late, at gateways that were idle.
+        # The load begins late, at gateways that were idle.
         return 400 if now_s > 5 else 0
 
     fleet = simulate(4, load, until_s=25)
     for each in fleet[1:]:
         asked = len(each.admitted) + len(each.refused)
         assert asked > 1_000
-        assert len(each.refused) < 0.01 * asked, "but for the first moment"
-        assert each.admitted[0] < 5.1, "a first request is let in, whatever others ask"
+        assert len(each.refused) < 0.01 * asked, "refused after the first moment"
+        assert each.admitted[0] < 5.1, "a first request is admitted, whatever others want"
 
 
 def test_below_the_quota_hardly_anybody_is_refused_wherever_the_load_goes() -> None:
@@ -239,13 +239,13 @@ def test_who_dies_is_forgotten_within_seconds_and_who_hears_nothing_keeps_its_sh
     quotas = Quotas(members)
     quotas.admit(TENANT, now_s=0)
     quotas.admit(TENANT, now_s=1_000)
-    assert left(quotas, now_s=1_001) < QUOTA, "without news everything stays as it is"
+    assert left(quotas, now_s=1_001) < QUOTA, "shares change without news"
     members.take(b"me", news(), 2_000 + FORGET_MS + 1)
     assert left(quotas, now_s=1_003) == QUOTA
 
 
 def left(quotas: Quotas, *, now_s: float) -> int:
-    """The events that may come at once, as the headers say."""
+    """Return the events that may come at once, according to the headers."""
     quotas.headers(TENANT, now_s=now_s)
     shown = dict(quotas.headers(TENANT, now_s=now_s + 1))
     assert shown[b"ratelimit-policy"] == b'"tenant-events";q=2000;w=1', "of the whole quota"

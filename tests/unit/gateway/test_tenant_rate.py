@@ -1,4 +1,4 @@
-"""How often single events may be sent again: of each tenant by itself, and within bounds."""
+"""How often single events may be resent: each tenant by itself, and within bounds."""
 
 from contextlib import suppress
 
@@ -10,7 +10,7 @@ from gateway.problems import Problem
 
 
 def charged(rate: TenantRate, tenant: str, times: int) -> int:
-    """How many of this many were let through."""
+    """Charge the tenant this many times; return how often it was admitted."""
     done = 0
     with suppress(Problem):
         for _ in range(times):
@@ -28,7 +28,7 @@ def test_a_tenant_has_a_few_at_once_and_one_a_second_then() -> None:
     assert (refused.value.code, refused.value.status) == ("resend_rate", 429)
     now_s += 2.0
     assert charged(rate, "acme", 30) == 2
-    # A tenant that has used up its own takes nothing from another.
+    # A tenant that has used up its own share does not reduce another's.
     assert charged(rate, "bravo", 30) == 20
 
 

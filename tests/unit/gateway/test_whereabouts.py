@@ -1,4 +1,4 @@
-"""Where each event is: by the receipt that counts, with the record that waits or is dead."""
+"""The state of each event: from its last valid receipt, and its waiting or dead record."""
 
 from dataclasses import replace
 from itertools import product
@@ -85,7 +85,7 @@ def test_each_event_is_where_its_last_receipt_says() -> None:
         "due_at_ms": NOW_MS + 900 + 300_000,
         "deadline_at_ms": history.deadline_at_ms,
     }
-    # A receipt that tells of a record that is not there.
+    # The receipt names a record that does not exist.
     assert told[FIVE[2]].fields() == {"state": "queued"}
     dead = told[FIVE[3]].fields()
     assert (dead["state"], dead["last_status"], dead["place"]) == ("dead", 400, "1:17")
@@ -129,11 +129,11 @@ def test_what_is_said_after_a_re_drive_has_records_of_its_own() -> None:
         a_receipt(1, 2, ReceiptOutcome.DEAD),
         a_receipt(1, 2, ReceiptOutcome.WAITING, redrive_count=1),
     ]
-    # The receipt of a re-drive without its waiting record: the event is where it was.
+    # The redrive has a receipt but no waiting record yet: the event is where it was.
     assert whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM][FIVE[1]].state is At.DEAD
     keep(trail, an_envelope(1), again, tier="30s", at=7)
     assert whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM][FIVE[1]].state is At.WAITING
-    # The dead letter from before the re-drive says nothing of now.
+    # The dead letter from before the redrive no longer counts.
     trail.receipts.append(a_receipt(1, 2, ReceiptOutcome.DEAD, redrive_count=1))
     assert whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM][FIVE[1]].state is At.WAITING
     keep(trail, an_envelope(1), again, at=20)
@@ -152,7 +152,7 @@ def test_an_event_whose_last_record_may_be_unread_is_unknown() -> None:
     keep(trail, an_envelope(1), a_history(), tier="30s", at=7)
     keep(trail, an_envelope(2), a_history(), tier="30s", at=7)
     told = whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM]
-    # Time ended before dead letters were read: the third event is dead, or waits as before.
+    # Time ran out before dead letters were read: the third event is dead, or waits as before.
     assert [told[one].state for one in FIVE[:3]] == [At.DELIVERED, At.WAITING, At.UNKNOWN]
 
 

@@ -1,4 +1,4 @@
-"""Plans say how many requests are due when, exactly, for one worker and for many."""
+"""Plans say exactly how many requests are due when, for one worker and for many."""
 
 import random
 from itertools import pairwise
@@ -56,13 +56,13 @@ def test_as_many_are_due_as_the_plan_wants_in_each_third_of_it(kind: str, spacin
         wanted = sum(plan.rate_at(10 * (third + (nth + 0.5) / steps)) for nth in range(steps))
         wanted *= 10 / steps
         count = sum(10 * third <= due < 10 * (third + 1) for due in found)
-        # Five standard deviations of a Poisson count; even arrivals are one off at most.
+        # Five standard deviations of a Poisson count; even arrivals differ by one at most.
         assert abs(count - wanted) <= (5 * wanted**0.5 if spacing == "poisson" else 2)
     assert found == sorted(found)
 
 
 def test_the_offered_rate_is_within_a_hundredth_and_its_counts_scatter_as_poisson_does() -> None:
-    """Issue 16, A2: 300 requests/s over 30 s; longer for the scatter, which is noise itself."""
+    """Issue 16, A2: 300 requests/s over 30 s; more for the scatter, which is noise itself."""
     assert len(dues(hold(300, 30))) == pytest.approx(9_000, rel=0.01)
     found = dues(hold(300, 1_000))
     counts = [0] * 10_000
@@ -110,12 +110,12 @@ def test_times_are_read_as_they_are_typed(text: str, seconds: float) -> None:
     ("text", "says"),
     [
         ("", "a plan is hold:RATE:TIME"),
-        ("hold:fast:60s", "'hold:fast:60s' is no part of a plan"),
-        ("hold:500:soon", "'soon' is no time"),
-        ("ramp:500:60s", "'ramp:500:60s' is no part of a plan"),
-        ("leap:1-2:3s", "'leap:1-2:3s' is no part of a plan"),
+        ("hold:fast:60s", "'hold:fast:60s' is not a part of a plan"),
+        ("hold:500:soon", "'soon' is not a time"),
+        ("ramp:500:60s", "'ramp:500:60s' is not a part of a plan"),
+        ("leap:1-2:3s", "'leap:1-2:3s' is not a part of a plan"),
         ("hold:500:0s", "times longer than 0"),
-        ("ramp:nan-1:3s", "rates are 0 or more"),
+        ("ramp:nan-1:3s", "rates must be 0 or more"),
     ],
 )
 def test_what_is_no_plan_is_said_with_how_one_is_written(text: str, says: str) -> None:
@@ -125,7 +125,7 @@ def test_what_is_no_plan_is_said_with_how_one_is_written(text: str, says: str) -
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("0,100", "two lines or more"), ("0,100\nten,200", "line 2 of the trace"), ("", "two lines")],
+    [("0,100", "at least two lines"), ("0,100\nten,200", "line 2 of the trace"), ("", "two lines")],
 )
 def test_what_is_no_trace_is_said(text: str, says: str) -> None:
     with pytest.raises(PlanError, match=says):

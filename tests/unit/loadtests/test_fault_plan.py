@@ -1,4 +1,4 @@
-"""The faults of a soak come from its seed, one after the other, each kind as often."""
+"""The faults of a soak follow from its seed, one at a time, each kind equally often."""
 
 from collections import Counter
 from itertools import pairwise
@@ -18,7 +18,7 @@ def test_the_same_seed_gives_the_same_faults_and_another_one_others(seed: int) -
 
 @pytest.mark.parametrize("seed", range(20))
 def test_half_an_hour_has_twenty_faults_and_each_kind_about_as_often(seed: int) -> None:
-    """Issue 16: at least 20."""
+    """Issue 16: a soak has at least 20 faults in half an hour."""
     counts = Counter(fault.kind for fault in fault_plan(seed, duration_s=1_800, every_s=75))
     assert counts.total() >= 20
     assert set(counts) == set(KINDS)

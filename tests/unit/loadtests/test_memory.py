@@ -1,4 +1,4 @@
-"""A process has grown when it weighs a tenth more than in its first five minutes."""
+"""A process counts as grown when it is a tenth larger than in its first five minutes."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The open loop measures from due, on a clock that stands where it is put: theory can be met."""
+"""The open loop measures from each due time; with a clock set by hand its figures match theory."""
 
 import heapq
 import math
@@ -25,7 +25,7 @@ class Clock:
 
 
 def answered_at(sent_s: float) -> float:
-    """A server that answers in a millisecond, and not at all for two seconds."""
+    """Return when a server answers: after a millisecond, but not during a stall of two seconds."""
     until_s = STALL_FROM_S + STALL_S
     return (until_s if STALL_FROM_S <= sent_s < until_s else sent_s) + 0.001
 
@@ -37,7 +37,7 @@ def percentile(values: list[float], share: float) -> float:
 def run_open(
     clock: Clock, *, work_s: float = 0.0, late_s_max: float = 60
 ) -> tuple[list[float], ...]:
-    """From due and late, of each request; sending one takes the generator `work_s`."""
+    """Return each request's time since it was due, and its lateness; sending takes `work_s`."""
     begun_s = clock.now()
     from_due: list[float] = []
     late: list[float] = []
@@ -62,7 +62,7 @@ def run_open(
 
 
 def run_closed() -> list[float]:
-    """50 users that wait for their answers, 10 tasks a second each, as constant_throughput does."""
+    """Run 50 users that wait for answers, 10 tasks a second each, like constant_throughput."""
     users = [(nth / RATE, nth) for nth in range(50)]
     heapq.heapify(users)
     service: list[float] = []
@@ -70,7 +70,7 @@ def run_closed() -> list[float]:
         sent_s, user = heapq.heappop(users)
         ended_s = answered_at(sent_s)
         service.append(ended_s - sent_s)
-        # "If a task execution exceeds the wait, the wait will be 0", and nothing is caught up.
+        # "If a task execution exceeds the wait, the wait will be 0", and no lost time is made up.
         heapq.heappush(users, (max(ended_s, sent_s + 50 / RATE), user))
     return service
 
@@ -86,7 +86,7 @@ def test_a_stall_of_two_seconds_is_seen_as_theory_has_it() -> None:
 def test_a_closed_loop_hides_the_same_stall() -> None:
     """Issue 16, A1: the control, without which the test above proves nothing."""
     assert percentile(run_closed(), 0.98) < 0.1 * (STALL_S - 0.01 * LENGTH_S)
-    assert len(run_closed()) < 0.85 * RATE * LENGTH_S, "and nobody is told of what was not sent"
+    assert len(run_closed()) < 0.85 * RATE * LENGTH_S, "unsent requests are not reported"
 
 
 def test_a_generator_that_is_too_slow_is_late_and_not_the_server() -> None:

@@ -1,4 +1,4 @@
-"""The search finds what a server can do in few steps, and says when the generator was the limit."""
+"""The search finds a server's capacity in few steps, and says when the generator was the limit."""
 
 import math
 import random
@@ -13,10 +13,10 @@ CAPACITY, BURST, HOLD_S = 700.0, 70.0, 20.0
 
 
 def token_bucket(rate: float, *, seed: int) -> Word:
-    """The judgement of a server of 700 requests/s that has a tenth of a second in hand."""
+    """Judge a server of 700 requests/s that has a tenth of a second in reserve."""
     random_ = random.Random(seed)
     dues = list(due_times(hold(rate, HOLD_S), "poisson", random_.random))
-    # When the server would have caught up with everything so far.
+    # When the server would have finished everything so far.
     free_s, waits = 0.0, []
     for due_s in dues:
         free_s = max(free_s, due_s) + 1 / CAPACITY
@@ -39,7 +39,7 @@ def token_bucket(rate: float, *, seed: int) -> Word:
 def test_a_scripted_servers_capacity_is_found_within_5_percent_in_9_steps(
     seed: int, start: float
 ) -> None:
-    """Issue 16, A5."""
+    """Issue 16, A5: the search's accuracy and number of steps."""
     search = Search(start)
     while (rate := search.next_rate()) is not None:
         search.note(rate, token_bucket(rate, seed=100 * seed + len(search.steps)))
@@ -72,7 +72,7 @@ def test_what_does_not_repeat_is_lowered() -> None:
     again = search.next_rate()
     assert again is not None
     assert again == pytest.approx(first / CLOSE)
-    # A rate that was met by luck may be far too high: from here on it goes down more quickly.
+    # A rate that was met by luck may be far too high: from here on the search goes down faster.
     search.note(again, "broken")
     again = search.next_rate()
     assert again is not None

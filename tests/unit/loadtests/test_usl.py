@@ -1,4 +1,4 @@
-"""The scalability law is fitted as others fit it, with an interval, and is not asked too far."""
+"""The scalability law is fitted like other tools' fits, with an interval, within its range."""
 
 import math
 import random
@@ -7,7 +7,7 @@ import pytest
 
 from loadtests.usl import FitError, fit, fit_between
 
-# SPEC SDM91 on a Sun SPARCcenter 2000, as R's package usl has it in its tests.
+# SPEC SDM91 on a Sun SPARCcenter 2000, from the tests of R's package usl.
 SPEC_SDM91 = [
     (1, 64.9), (18, 995.9), (36, 1652.4), (72, 1853.2), (108, 1828.9), (144, 1775.0), (216, 1702.2),
 ]  # fmt: skip
@@ -23,7 +23,7 @@ def scattered(sigma: float, kappa: float, noise: float, seed: int) -> list[tuple
 
 
 def test_the_peak_is_where_r_finds_it() -> None:
-    """Issue 16, A10."""
+    """Issue 16, A10: the fit agrees with R's."""
     law = fit(SPEC_SDM91, by="absolute")
     peak = math.sqrt((1 - law.sigma) / law.kappa)
     assert peak == pytest.approx(96.52, abs=0.01)
@@ -61,5 +61,5 @@ def test_the_interval_holds_what_was_put_in() -> None:
 
 
 def test_three_points_are_too_few() -> None:
-    with pytest.raises(FitError, match="4 different counts"):
+    with pytest.raises(FitError, match="4 different numbers"):
         fit([(1, 68), (2, 152), (4, 304), (4, 310)])

@@ -1,4 +1,4 @@
-"""A neighbour is judged by the rule that was promised, and by nothing easier."""
+"""A neighbour is judged by the promised rule, and by nothing easier."""
 
 import pytest
 

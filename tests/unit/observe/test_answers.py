@@ -1,4 +1,4 @@
-"""Recent answers of a destination are counted for each request, bounded, and shown as text."""
+"""A destination's recent answers are counted per request, bounded, and shown as text."""
 
 from dataclasses import replace
 
@@ -39,10 +39,10 @@ def test_each_request_is_counted_by_what_came_of_it() -> None:
     for receipt in (
         a_receipt(1),
         a_receipt(2, failed(1), failed(2)),
-        # Taken in part: two receipts of one batch.
+        # Accepted in part: two receipts of one batch.
         a_receipt(3, failed(3), reason="status_503"),
         a_receipt(3, failed(3), reason="status_400"),
-        # An event that was not sent has no batch.
+        # An unsent event has no batch.
         a_receipt(0, reason="paused"),
     ):
         answers.add(receipt)
@@ -96,11 +96,11 @@ def test_settings_are_shown_and_secrets_are_not() -> None:
     )  # fmt: skip
     page = str(settings_section(to))
     assert "sealed" not in page
-    assert page.count("set, and shown to nobody") == 2
+    assert page.count("set, but never shown") == 2
     assert "x-team" in page
     assert "null" not in page
     assert "[]" not in page
-    # Settings that somebody has set come first.
+    # Settings that somebody has changed come first.
     assert page.index("rate_per_s") < page.index("batch_count_max")
     assert "hifi destinations update orders lake" in page
     assert str(settings_section(None)) == ""

@@ -16,7 +16,7 @@ HERE = World({TOPIC: [TO]}, {TO: {WHERE: 2}}, {WHERE: (6, 8)}, M0 * 2)
 
 
 def judged(world: World) -> tuple[dict[Stage, int], int]:
-    """The lost events by stage, and the queued ones, of eight events without an outcome."""
+    """Return lost events by stage, and queued ones, of eight events without an outcome."""
     books = AuditBooks()
     books.take(Evidence(claims=[Claim(TOPIC, 0, M0, 0, 8, M0, (0, 0, 0))]))
     (finding,) = books.judge(world, Rules(check_after_ms=0, overdue_ms=60_000), {})
@@ -29,6 +29,6 @@ def judged(world: World) -> tuple[dict[Stage, int], int]:
 def test_it_is_pending_from_where_its_reader_is() -> None:
     assert judged(HERE) == ({Stage.QUEUE: 6}, 2)
     reading = replace(HERE, archived=frozenset({TO}))
-    assert judged(reading) == ({Stage.QUEUE: 2}, 6), "it has passed two without a word"
-    # A reader that has not begun anywhere reads what the log has.
+    assert judged(reading) == ({Stage.QUEUE: 2}, 6), "it has passed two without a report"
+    # A reader without any position reads what the log has.
     assert judged(replace(reading, positions={})) == ({Stage.QUEUE: 6}, 2)

@@ -1,4 +1,4 @@
-"""The quick root over many ids is the plain one, whatever the ids look like."""
+"""The fast root over many ids equals the plain one, whatever the ids look like."""
 
 import random
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from observe.audit.ids.arrow_ids import root_of_lines
 from shared.proof.merkle import BLOCK_IDS, merkle_root
 
-# Alike at their beginnings, ends of others, with characters to escape, and longer than a key.
+# Ids with the same beginning, or the end of another, with characters to escape, longer than a key.
 ids = st.one_of(
     st.text(st.sampled_from("ab\0\\é一😀"), min_size=1, max_size=12),
     st.integers(0, 200).map(lambda number: f"order-2026-{number}"),

@@ -1,4 +1,4 @@
-"""The audit's books against a plain reckoning, event by event, and the cases that have names."""
+"""The audit's books against a plain count, event by event, and named cases."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ events = st.lists(
             "written": st.integers(0, 2),
             "passed": st.integers(0, 2),
             "is_in_dead": st.booleans(),
-            # Its outcome after it had been sent again, if it was.
+            # The event's outcome after a resend, if there was one.
             "life": st.sampled_from(["", "dead", "waiting"]),
             "was_retried": st.booleans(),
         }
@@ -107,12 +107,12 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
         is_in_tier = written > passed
         is_left = is_in_tier and (event["life"] or not event["is_in_dead"])
         if fate == "dead" and (is_left or event["life"] == "waiting"):
-            # It was sent again, or the retrier could not write the dead letter and will be back.
+            # The event was resent, or the retrier could not write the dead letter and will retry.
             fate = "waiting"
         without = {"waiting": not is_in_tier, "dead": not event["is_in_dead"]}
         has_no_record = without.get(fate, False)
         if has_no_record and offset >= position:
-            # The lane could not write it, and will be back.
+            # The lane could not write the record, and will retry.
             fate = "nothing"
         if fate == "waiting" and not is_in_tier:
             stage = Stage.RETRIER if written else Stage.RETRY_TIER
@@ -213,7 +213,7 @@ def test_a_loss_must_last_before_it_is_one() -> None:
     books.take(evidence(delivered=[(4, 6)]))
     found = books.judge(world(8, now=NOW + 1_000, end=8), rules, {})
     assert lost(found) == {Stage.DELIVERY: {6, 7}}
-    # Events that turn up are not lost any more.
+    # Events that turn up are no longer lost.
     books.take(evidence(delivered=[(6, 8)]))
     found = books.judge(world(8, now=NOW + 2_000, end=8), rules, {})
     assert not lost(found)
@@ -230,10 +230,10 @@ def test_a_minute_is_unchecked_until_it_is_due_and_cannot_be_told_when_overdue()
         for now in (due - 1, due, due + 59_999, due + 60_000)
     }
     assert [*states.values()] == [*[MinuteState.UNCHECKED] * 3, MinuteState.CANNOT_TELL]
-    # A suspect that is none yet cannot be told either.
+    # A suspect that is not lost yet cannot be judged, either.
     passed = books.judge(world(4, now=due + 60_000), rules, {})[0].books
     assert (passed.state, passed.queued) == (MinuteState.CANNOT_TELL, 0)
-    assert "no certain word" in passed.problem
+    assert "not certain yet" in passed.problem
     books.take(evidence(delivered=[(0, 4)]))
     early = books.judge(world(None, now=due - 1), rules, {})[0].books
     assert early.state is MinuteState.UNCHECKED
@@ -258,7 +258,7 @@ def test_a_closed_minute_is_forgotten_and_a_late_event_finds_its_counts() -> Non
     assert books.ledgers[TOPIC].times_ms() == []
     assert not list(books.outcomes[TO, WHERE].delivered)
     assert list(books.outcomes[TO, elsewhere].delivered) == [(0, 6)]
-    # Receipts that come again find nothing to do.
+    # Receipts that arrive again have no effect.
     books.take(evidence(delivered=[(0, 6)]))
     assert not list(books.outcomes[TO, WHERE].delivered)
     books.take(evidence([claim(M0, 6, 8, row=9)], delivered=[(6, 8)]))
@@ -300,13 +300,13 @@ def test_what_nobody_came_to_is_counted_however_old_and_listed_for_an_hour() -> 
     books.take(evidence([claim(M0 + n * 60_000, n, n + 1, row=n) for n in range(6)]))
     young = world(0, now=M0 + HOUR_MS - 1, end=6)
     assert len(books.judge(young, AT_ONCE, {})) == 6
-    told = "its lane has not come to 1 of its events"
+    told = "its lane has not reached 1 of its events"
     assert books.overdue == {TO: OverdueMinutes(6, M0, told)}
     old = replace(young, now_ms=young.now_ms + 100 * CLOSED_KEPT_MS)
-    # The oldest says why; the others said the same when they were young.
+    # The oldest minute gives the reason; the others gave the same one when they were young.
     assert [one.books.minute_ms for one in books.judge(old, AT_ONCE, {})] == [M0]
     assert books.overdue == {TO: OverdueMinutes(6, M0, told)}
-    # Events that the lane comes to are judged again, as are those lost at either end of the log.
+    # Events that the lane reaches are judged again, as are those lost at either end of the log.
     assert len(books.judge(replace(old, positions={TO: {WHERE: 3}}), AT_ONCE, {})) == 4
     assert len(books.judge(replace(old, log={WHERE: (2, 6)}), AT_ONCE, {})) == 3
     assert len(books.judge(replace(old, log={WHERE: (0, 5)}), AT_ONCE, {})) == 6
@@ -357,7 +357,7 @@ def test_what_is_sent_again_out_of_dead_letters_waits_until_it_is_dead_again() -
     again: Any = {"waiting": [(0, 1)], life("waiting", 1): [(0, 1)]}
     books.take(evidence(records={WRITTEN: [(0, 1)]}, **again))
     assert counts() == (1, 0)
-    # The minute stays open for it.
+    # The minute stays open for the event.
     books.close(books.judge(world(), AT_ONCE, {}), world(), AT_ONCE)
     assert counts() == (1, 0)
     dead_again: Any = {"dead": [(0, 1)], life("dead", 1): [(0, 1)]}
@@ -373,13 +373,13 @@ def test_what_is_sent_again_and_lost_by_the_retrier_is_not_dead_for_its_old_dead
     books.take(evidence(records={WRITTEN: [(0, 1)], PASSED: [(0, 1)]}, **again))
     found = books.judge(world(1, end=1), AT_ONCE, {})
     assert (lost(found), found[0].books.dead) == ({Stage.RETRIER: {0}}, 0)
-    # It was given up for the first time only after that; a receipt of the second life ends it.
+    # The event was first given up only after that; a receipt of its second life ends the loss.
     books.take(evidence(dead=[(0, 1)]))
     assert lost(books.judge(world(1, end=1), AT_ONCE, {})) == {Stage.RETRIER: {0}}
     ended: Any = {life("dead", 1): [(0, 1)]}
     books.take(evidence(**ended))
     assert not lost(books.judge(world(1, end=1), AT_ONCE, {}))
-    # And once more.
+    # The same holds for the next life.
     again = {life("waiting", 2): [(0, 1)]}
     books.take(evidence(**again))
     assert lost(books.judge(world(1, end=1), AT_ONCE, {})) == {Stage.RETRIER: {0}}

@@ -1,4 +1,4 @@
-"""The live books, which follow the receipts, are the same as the audit's."""
+"""The live books, which follow receipts, agree with the audit's."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ AT_ONCE = Rules(check_after_ms=0, overdue_ms=60_000)
 PARTITIONS, COUNT = 2, 10
 LOG = {KafkaPartition(TOPIC, number): (0, COUNT) for number in range(PARTITIONS)}
 Event: TypeAlias = tuple[int, int]
-# The outcome of an event in a task, or None if the task swallows it.
+# The outcome of an event in a task, or None if the task drops it.
 Fate: TypeAlias = ReceiptOutcome | None
 OUTCOMES = list(ReceiptOutcome)
 
@@ -50,7 +50,7 @@ steps = st.lists(st.one_of(tasks, tasks, retries, redrives, restarts), max_size=
 
 @dataclass
 class Hifi:
-    """Lane, retrier and re-drive in small: their records, and the positions that they report."""
+    """A small lane, retrier and redrive: their records, and the positions that they report."""
 
     receipts: list[Receipt] = field(default_factory=list)
     records: dict[tuple[str, int], Layers] = field(default_factory=dict)
@@ -84,14 +84,14 @@ class Hifi:
                         self._receive(event, ReceiptOutcome.WAITING, redrives + 1, None)
                         self._wait(event, redrives + 1)
             case _:
-                # A lane reads again the events that it had not told of yet.
+                # A lane rereads the events that it had not reported yet.
                 if not any(receipt.redrive_count for receipt in self.receipts):
                     self.position[partition] = max(0, self.position[partition] - 3)
 
     def _settle(
         self, events: list[tuple[Event, int]], fates: list[Fate], at: Origin, *, stores: bool
     ) -> None:
-        """A task that does not end has stored receipts, but no waiting and no dead records."""
+        """Store receipts of a task that does not end, but no waiting or dead records."""
         for (event, redrives), fate in zip(events, fates, strict=False):
             if fate is None:
                 continue
@@ -156,8 +156,8 @@ def audited_books(hifi: Hifi) -> Balance:
     )
 
 
-# A task that dies leaves receipts that the live books believe once its lane has gone on, while the
-# audit asks for the records, too: they agree again when the events are delivered.
+# A task that dies leaves receipts that the live books believe once its lane has continued, while
+# the audit also needs the records. They agree again when the events are delivered.
 @given(steps.filter(lambda drawn: all(ends and kind != "restart" for kind, _, _, ends in drawn)))
 def test_live_books_are_those_of_the_audit_and_balance(
     drawn: list[tuple[str, int, list[Fate], bool]],

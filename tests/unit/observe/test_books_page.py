@@ -1,4 +1,4 @@
-"""The books page says what the sampler knows, and its JSON is read back as it was."""
+"""The books page shows the sampler's figures, and its JSON is read back unchanged."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ SPRING = RestoredView(4, "spring", AT_MS)
 
 
 def test_what_was_removed_keeps_its_books_and_is_on_its_way_no_more() -> None:
-    """A destination had come to 7 of 9 events and was removed; two more are nobody's."""
+    """A destination had reached 7 of 9 events and was removed; the other two belong to nobody."""
     had = Balance(acked=9, delivered=5, waiting=1, dead=1, queued=2).come_to
     assert had == Balance(acked=7, delivered=5, waiting=1, dead=1)
     removed = (

@@ -1,4 +1,4 @@
-"""Outcomes checked for one destination are forgotten for it, and yet are in all later books."""
+"""Outcomes that are checked for one destination may be forgotten, and count in all later books."""
 
 from dataclasses import replace
 from typing import Any
@@ -46,7 +46,7 @@ steps = st.lists(
 def test_what_is_settled_for_one_and_forgotten_is_in_all_later_books(
     drawn: list[tuple[str, Any, int]], now_ms: int
 ) -> None:
-    """Two destinations at their own pace, closed after each step, against a plain list of fates."""
+    """Two destinations at different speeds, closed after each step, against a list of fates."""
     books = AuditBooks()
     minutes: list[int] = []
     fates: dict[str, list[str]] = {"orders/one": [], "orders/other": []}
@@ -54,7 +54,7 @@ def test_what_is_settled_for_one_and_forgotten_is_in_all_later_books(
     for what, fate, count in drawn:
         part = Evidence()
         if what == "claim":
-            # A minute that was closed a day ago is forgotten: a late event begins another.
+            # A minute that was closed a day ago is forgotten: a late event opens it again.
             its = [offset for offset, minute in enumerate(minutes) if minute == fate]
             is_over = bool(its) and all(max(its) < len(known) for known in fates.values())
             assume(not is_over or now_ms == NOW)
@@ -64,7 +64,7 @@ def test_what_is_settled_for_one_and_forgotten_is_in_all_later_books(
         else:
             to = "orders/one" if what == "again" else f"orders/{what}"
             known = fates[to]
-            # A repeat confirms delivered events; otherwise the lane goes on.
+            # A repeat confirms delivered events; otherwise the lane advances.
             first = max(0, len(known) - count) if what == "again" else len(known)
             end = len(known) if what == "again" else min(len(minutes), first + count)
             known += [fate] * (end - len(known))
@@ -80,7 +80,7 @@ def test_what_is_settled_for_one_and_forgotten_is_in_all_later_books(
         assert lost(findings) == {}
         shown.update({finding.books.key: finding.books for finding in findings})
         books.close(findings, here, AT_ONCE)
-    # Old events that nobody has come to were counted only.
+    # Old events that no lane has reached were only counted.
     for ledger in books.ledgers.values():
         for minute_ms in ledger.times_ms():
             ledger.unpack(minute_ms)
@@ -114,7 +114,7 @@ def test_old_minutes_are_packed_and_found_all_the_same() -> None:
     for _ in range(2):
         books.close(books.judge(old, AT_ONCE, {}), old, AT_ONCE)
         assert (len(books.ledgers[TOPIC].packed), books.overdue[TO].minute_count) == (6, 6)
-    # The lane comes to some of them, and stands still again.
+    # The lane reaches some of them, and stands still again.
     books.take(evidence(delivered=[(0, 2)]))
     moved = replace(old, positions={TO: {WHERE: 3}})
     for _ in range(2):
@@ -123,7 +123,7 @@ def test_old_minutes_are_packed_and_found_all_the_same() -> None:
         assert books.overdue[TO].minute_count == 3
         books.close(findings, moved, AT_ONCE)
     assert books.ledgers[TOPIC].times_ms() == [M0 + n * 60_000 for n in range(2, 6)]
-    # An event of one that is packed is another's now, and a late one is entered as ever.
+    # An event of a packed minute now has another minute; a late event is entered as usual.
     books.take(evidence([claim(M0 + 3 * 60_000, 6, 7), claim(M1 + 9 * 60_000, 5, 6)]))
     assert books.acked(TOPIC, M0 + 3 * 60_000) == 2
     found = books.judge(replace(moved, log={WHERE: (0, 7)}), AT_ONCE, {})
@@ -134,7 +134,7 @@ def test_offsets_given_anew_are_not_settled_for_what_was_there_before() -> None:
     books = AuditBooks()
     books.take(evidence([claim(M0, 0, 4), claim(M0, 4, 6)], delivered=[(0, 6)]))
     both = World({TOPIC: [TO, "orders/still"]}, {TO: {WHERE: 6}}, {WHERE: (0, 6)}, NOW)
-    # Nothing is checked before it was laid beside the log.
+    # Nothing is checked before it has been compared with the log.
     books.close(books.judge(both, AT_ONCE, {}), both, AT_ONCE)
     assert not books.outcomes[TO, WHERE].done
     books.ledgers[TOPIC].note_compared(M0, 6)
@@ -147,7 +147,7 @@ def test_offsets_given_anew_are_not_settled_for_what_was_there_before() -> None:
 
 @pytest.mark.simulation
 def test_a_weeks_outage_of_a_hundred_destinations_is_small() -> None:
-    """10,080 minutes of 60,000 events, which nobody has come to: ADR 0053 has the figures."""
+    """10,080 minutes of 60,000 events, which no lane has reached: see ADR 0053 for the figures."""
     week, each = 10_080, 15_000
     books = AuditBooks()
     part = Evidence()

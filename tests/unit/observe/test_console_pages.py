@@ -114,7 +114,7 @@ def test_what_was_removed_is_shown_to_its_owner_with_its_books() -> None:
         overview_page(PageContext(overview(at_ms=AT_MS), configuration), {}).regions[2].content
         == ""
     )
-    # The sums on the first screen do not fall when a stream is removed.
+    # The totals on the first screen do not fall when a stream is removed.
     ours = replace(seen.overview, streams=())
     assert ours.removed_acked == 1_007
 
@@ -176,13 +176,13 @@ def test_the_headline_says_the_worst_first() -> None:
     )
     fine = overview(at_ms=AT_MS)
     calm = replace(fine, streams=fine.streams[1:])
-    assert headline(calm) == "All of 10,004 acknowledged events accounted for."
+    assert headline(calm) == "All 10,004 acknowledged events are accounted for."
     assert headline(replace(calm, streams=())) == "No stream yet."
     assert headline(replace(calm, streams=(), problem="kafka is away")) == "Kafka is away."
     both = [replace(one, verdict=StreamVerdict.STALLED) for one in fine.streams[0].destinations]
     stream = replace(fine.streams[0], verdict=StreamVerdict.STALLED, destinations=tuple(both))
     stalled = replace(fine, streams=(stream,))
-    assert headline(stalled) == "orders/billing and orders/lake stand still."
+    assert headline(stalled) == "orders/billing and orders/lake are stalled."
 
 
 def test_shares_of_time_add_up_to_the_mean_of_the_whole() -> None:
@@ -250,7 +250,7 @@ def test_cookies_are_sealed_run_out_and_carry_their_own_token() -> None:
     cookies, others = Cookies(b"one"), Cookies(b"two")
     session = Session("nonce", AT_MS + 10, "hifisk_ops_abcd")
     cookie = cookies.write(session)
-    # Neither who reads the cookie nor who reads a log learns the key.
+    # Neither the cookie nor a log shows the key.
     assert "hifisk" not in cookie + base64.urlsafe_b64decode(cookie.rpartition(":")[2]).decode(
         errors="replace"
     )
@@ -315,7 +315,7 @@ def test_a_destination_that_will_be_given_up_says_so_in_time(
     page = destination_page(to.id, context, {}, may_change=True)
     assert page is not None
     said = "".join(region.content for region in page.regions)
-    assert ("without a success it is given up at" in said) is is_said
+    assert ("without success, Hifi gives it up at" in said) is is_said
     if is_said:
         assert wording.moment(AT_MS + 50_000) in said
 

@@ -1,4 +1,4 @@
-"""Given-up events are grouped by reason and answer, and the groups follow the books."""
+"""Dead letters are grouped by reason and answer, and the groups follow the books."""
 
 import time
 
@@ -81,7 +81,7 @@ def test_what_is_sent_again_is_in_no_group_and_what_dies_again_is() -> None:
     progress.take(again, now_ms=3_000)
     (group,) = progress.dead_groups()
     assert group.count == 6
-    # They are made once, until something has changed.
+    # The groups are built once, until something changes.
     assert progress.dead_groups() is progress.dead_groups()
     progress.take(dies(0, 1, "worse", redrives=1), now_ms=4_000)
     assert [(of.answer, of.count) for of in progress.dead_groups()] == [("bad", 6), ("worse", 1)]
@@ -95,7 +95,7 @@ def test_a_group_tells_when_and_how_often() -> None:
     early = [dies(nth, nth + 1, "bad", at_ms=nth * DEAD_STEP_MS) for nth in range(1, 60)]
     (group,) = progress_of(*early, dies(70, 75, "bad", at_ms=late_ms)).dead_groups()
     assert (group.first_ms, group.last_ms, group.count) == (DEAD_STEP_MS, late_ms, 64)
-    # A week is drawn at most: older steps are left out.
+    # The chart shows a week at most: older steps are left out.
     assert len(group.given_up) == 28
     assert group.given_up[late_ms - 17] == 5
 
@@ -109,7 +109,7 @@ def test_a_destination_that_answers_anything_has_few_groups_and_takes_little_tim
     assert len(groups) == 21
     assert groups[-1].reason == groups[-1].answer == ""
     assert sum(group.count for group in groups) == 3_000
-    # Once some are gone, there is room for others.
+    # Once some dead letters are gone, there is room for others.
     sent = samples.a_receipt(WAITING, (0, 10), reason="redriven", redrive_count=1)
     progress.take(sent, now_ms=3_000)
     assert len(progress.dead_groups()) == 11

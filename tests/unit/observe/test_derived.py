@@ -1,4 +1,4 @@
-"""The audit counts pipelines' work apart: events that they wrote, and those they left out."""
+"""The audit counts pipelines' work separately: events written, and events left out."""
 
 from dataclasses import replace
 

@@ -47,7 +47,7 @@ def test_the_steps_of_an_event_stand_in_their_order() -> None:
 def test_an_event_that_was_put_back_names_its_restore() -> None:
     found = replace(found_event("e-1"), restored_by="spring")
     stored = steps_of(found, RetrySchedule())[1]
-    assert stored.what == "Put back out of an archive, by the restore spring"
+    assert stored.what == "Put back from an archive by the restore spring"
     assert stored.at_ms == found.stored_at_ms
 
 
@@ -63,7 +63,7 @@ def test_each_failed_try_of_an_event_is_a_step_with_its_answer() -> None:
     assert [step.what for step in steps[2:5]] == [
         "Not taken by orders/billing: connect refused",
         "Not taken by orders/billing: 503",
-        "Not delivered to orders/billing, to be tried again",
+        "Not delivered to orders/billing; waits for another attempt",
     ]
     first, second = dict(steps[2].facts), dict(steps[3].facts)
     assert (first["status"], first["what happened"]) == ("no answer", "nobody listens")
@@ -99,7 +99,7 @@ def test_where_an_event_is_at_each_destination_and_what_comes_next() -> None:
     dead = structs.replace(refused, outcome=ReceiptOutcome.DEAD, reason="status_400")
     assert now(refused, dead)[0][1].startswith("given up at ")
     redriven = structs.replace(refused, reason=REDRIVEN_REASON, redrive_count=1)
-    assert now(dead, redriven) == billing("sent again out of dead letters; no answer yet")
+    assert now(dead, redriven) == billing("sent again from dead letters; no answer yet")
     assert now() == []
 
 

@@ -1,4 +1,4 @@
-"""Evidence from parts is the evidence of the whole, and what cannot be read proves nothing."""
+"""Evidence from parts equals evidence from the whole, and unreadable evidence proves nothing."""
 
 import msgspec
 from hypothesis import given

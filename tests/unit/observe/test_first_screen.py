@@ -1,4 +1,4 @@
-"""The first screen never misleads: an event counts once, and a destination speaks for itself."""
+"""The first screen never misleads: an event counts once, and each destination has a verdict."""
 
 from dataclasses import replace
 
@@ -29,11 +29,11 @@ def test_an_event_counts_once_however_many_destinations_want_it() -> None:
     shown = Overview(AT_MS, (orders,), overview().audit)
     assert headline(shown) == "The one acknowledged event is accounted for."
     both = replace(shown, streams=(orders, alone))
-    assert headline(both) == "All of 5 acknowledged events accounted for."
+    assert headline(both) == "All 5 acknowledged events are accounted for."
     page = "".join(
         region.content for region in overview_page(PageContext(both, Configuration()), {}).regions
     )
-    # Each count leads to the page of what it counts.
+    # Each count links to the page of the things that it counts.
     for name, count, path in (
         ("events acknowledged", 5, "/streams"),
         ("deliveries due", 2, "/destinations"),
@@ -108,7 +108,7 @@ def test_the_verdict_in_the_metrics_is_the_one_that_holds_now_and_no_other() -> 
         ("orders/crm", "FAILING", "status_503"),
         ("orders/shop", "OK", ""),
     }
-    # Another cause, and one that is gone: it leaves no figure that an alert could go by.
+    # One has another cause, the other is gone: no old figure is left that could raise an alert.
     assert shown(("crm", StreamVerdict.FAILING, "read_timeout")) == {
         ("orders/crm", "FAILING", "read_timeout")
     }

@@ -1,4 +1,4 @@
-"""The index of events: what rows of the ledger come to, its bounds, and what a crash leaves."""
+"""The index of events: entries from rows of the ledger, its bounds, and recovery after a crash."""
 
 import random
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_a_row_of_the_ledger_is_an_entry_for_each_event_and_one_for_each_key(
     assert known(index) == [(3, 100, 102), (3, 110, 113)]
     assert found(index, TOPIC, mark_of_id(TOPIC, "e101")) == ((3, 101, 102),)
     assert found(index, TOPIC, mark_of_id(TOPIC, "e112")) == ((3, 112, 113),)
-    # A key may be in all of the row, and in what others wrote in between.
+    # A key may occur anywhere in the row, and in events that others wrote in between.
     assert found(index, TOPIC, mark_of_key(TOPIC, "bob")) == ((3, 100, 116),)
     assert found(index, TOPIC, mark_of_key(TOPIC, "eve")) == ()
 
@@ -98,7 +98,7 @@ def test_what_is_in_files_is_found_after_a_restart_and_what_is_not_is_read_again
         assert found(again, TOPIC, mark) == ((0, number, number + 1),)
     assert found(index, TOPIC, mark_of_id(TOPIC, "e300009"))
     assert found(again, TOPIC, mark_of_id(TOPIC, "e300009")) == ()
-    # Events that are read again are found once.
+    # Events that are read again are found only once.
     again.add(TOPIC, many(299_990, 20))
     again.seal({0: 300_010})
     assert found(again, TOPIC, mark_of_id(TOPIC, "e299999")) == ((0, 299_999, 300_000),)
@@ -136,7 +136,7 @@ def test_nothing_of_one_stream_is_found_in_another(tmp_path: Path) -> None:
     index.add(TOPIC, many(0, 10))
     index.add(OTHER, many(50, 10, topic=OTHER))
     assert found(index, OTHER, mark_of_id(OTHER, "e5")) == ()
-    # Not even by the mark of the other.
+    # The other topic's mark does not find it, either.
     assert found(index, OTHER, mark_of_id(TOPIC, "e5")) == ()
     assert found(index, OTHER, mark_of_id(OTHER, "e55")) == ((0, 55, 56),)
 
@@ -173,7 +173,7 @@ def test_a_file_that_its_writer_did_not_end_is_no_harm(tmp_path: Path) -> None:
     (tmp_path / "index-1" / "position").write_text("{torn")
     again = an_index(tmp_path)
     assert sorted(tmp_path.glob("*/*/*")) == [whole, whole.with_suffix(".known")]
-    # Nobody knows how far it was: all is read again.
+    # The index's position is unknown: everything is read again.
     assert again.position == {}
     assert found(again, TOPIC, mark_of_id(TOPIC, "e999")) == ((0, 999, 1_000),)
 
@@ -182,7 +182,7 @@ def test_many_tenants_who_send_little_are_not_many_files(tmp_path: Path) -> None
     index = EventIndex(tmp_path, 1 << 30, lambda stream: stream)
     for nth in range(1_000):
         index.add(stream_topic(f"s{nth}"), many(0, 200, topic=stream_topic(f"s{nth}")))
-    # 200,000 entries would do for a file of one tenant.
+    # 200,000 entries would fill a file of one tenant.
     assert not index.is_full
     index.add(stream_topic("s0"), many(0, 60_000, topic=stream_topic("s0")))
     assert index.is_full
@@ -210,7 +210,7 @@ def test_what_was_left_out_is_not_known_any_more(tmp_path: Path) -> None:
     ((partition, first, end),) = known(index)
     assert (partition, end) == (0, 600_000)
     assert first > 0
-    # Exactly the ids that are found are known.
+    # Exactly the ids that are found count as known.
     assert found(index, TOPIC, mark_of_id(TOPIC, f"e{first - 1}")) == ()
     assert found(index, TOPIC, mark_of_id(TOPIC, f"e{first}"))
     assert known(index, OTHER) == [(0, 0, 1_000)]

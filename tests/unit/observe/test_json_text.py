@@ -1,4 +1,4 @@
-"""JSON on a page: told apart, a member to a line, and nothing of it changed."""
+"""JSON on a page: highlighted, one member to a line, otherwise unchanged."""
 
 import json
 import re

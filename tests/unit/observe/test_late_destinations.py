@@ -1,4 +1,4 @@
-"""Destinations that are added when minutes are closed, or come back: their lines add up."""
+"""The lines of destinations that are added after minutes are closed, or come back, add up."""
 
 from pathlib import Path
 from random import Random
@@ -15,7 +15,7 @@ def all_delivered(count: int) -> Counts:
 
 
 class Dice(Random):
-    """All is of this minute, in the first Kafka partition, told at once and delivered."""
+    """Dice that choose this minute, the first Kafka partition, and a delivery reported at once."""
 
     def choice(self, seq: Any) -> Any:
         return seq[0]
@@ -28,7 +28,7 @@ class Dice(Random):
 
 
 def run(hifi: ModelHifi, *, deliver: tuple[str, ...] = ()) -> None:
-    """Minutes go by, lanes come to what there is, and the audit runs."""
+    """Let minutes pass, lanes read, and the audit run."""
     for _ in range(4):
         hifi.now_ms += SETTLED_MS
         for to in deliver:
@@ -53,12 +53,12 @@ def test_a_destination_that_is_added_later_has_a_line_of_all_that_it_was_due(
     assert (hifi.topic, minute_ms) in hifi.memory.books.closed
     hifi.add("model/b", is_late=False)
     run(hifi)
-    # It has come to nothing yet, so no statement mentions it.
+    # The destination has not reached any event yet, so no statement mentions it.
     assert newest(hifi)[0] == 1
     run(hifi, deliver=("model/b",))
     assert newest(hifi) == (2, {"a": all_delivered(3), "b": all_delivered(3)})
     assert (hifi.topic, minute_ms) in hifi.memory.books.closed
-    # And an event that comes late is one more for both.
+    # A late event adds one to both lines.
     events = hifi._events(1)
     events[0].minute = minute_ms
     hifi._store(0, events)

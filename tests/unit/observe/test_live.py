@@ -1,4 +1,4 @@
-"""A page sends its changes and no more; a reader of the changes has the page as it is."""
+"""A page sends only its changes; a reader who applies them has the present page."""
 
 import asyncio
 import json
@@ -61,5 +61,5 @@ def test_of_a_long_list_the_cell_that_has_changed_is_sent(
     assert "".join(taken(held, second["regions"]["list"])) == a_page(2_000).regions[1].content
     (text,) = [each for each in second["regions"]["list"] if isinstance(each, str)]
     assert "2000" in text
-    # All of it is 10 kB.
+    # The whole page is 10 kB.
     assert len(json.dumps(second)) < 200

@@ -1,4 +1,4 @@
-"""Positions are asked for first, so that what arrives meanwhile never looks lost."""
+"""Positions are fetched first, so that events that arrive meanwhile never look lost."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ TOPIC, TO = "hifi.stream.orders", "orders/shop"
 
 
 class BusyLane:
-    """A Kafka where a lane delivers an event, and goes on, whenever it is looked at."""
+    """A Kafka whose lane delivers one more event at each look."""
 
     def __init__(self) -> None:
         self.delivered = 0
@@ -36,7 +36,7 @@ class BusyLane:
         return self.read_until >= end
 
     async def values(self, *, wait_s: float) -> dict[str, list[bytes]]:
-        """One receipt at a time."""
+        """Return one receipt at a time."""
         assert wait_s
         at = self.read_until
         self.read_until += 1
@@ -56,7 +56,7 @@ def test_what_a_busy_lane_delivers_meanwhile_is_not_lost() -> None:
         read = lane.read_until
         assert books.balance(TO) == Balance(20, read, 0, 0, 20 - read, 0)
     assert books.acked_count("orders") == 20
-    # Once it is removed, nothing is on its way to it.
+    # Once the destination is removed, no event is on its way to it.
     gone = books.left_of(RemovedDestination("orders", "shop", "acme", 17))
     assert gone == RemovedView("orders", "shop", 17, Balance(read, read))
 

@@ -1,4 +1,4 @@
-"""Ids are read from the leader of the log, and a part of it that is gone is passed by."""
+"""Ids are read from the log's leader, and a missing part of the log is skipped."""
 
 import asyncio
 import time
@@ -52,7 +52,7 @@ def test_what_lies_far_apart_is_jumped_to_and_what_is_near_is_read_over(
     write(log, HERE, *range(20), *range(9_000, 9_010))
     write(log, THERE, *range(5))
     wanted = (HERE, [(2, 4), (6, 8), (9_001, 9_003)]), (THERE, [(0, 5)])
-    # All of it comes in one answer.
+    # One answer contains all of it.
     found = read(log, *wanted)
     assert {2, 3, 6, 7, 9_001, 9_002} <= set(offsets_of(found, HERE))
     assert max(offsets_of(found, HERE)) == 9_002
@@ -109,7 +109,7 @@ def test_without_a_leader_it_ends_with_an_error(
     monkeypatch.setattr(log_reader, "_SILENCE_S_MAX", 0.05)
     write(log, HERE, 0)
     log.leaderless.add(HERE)
-    with pytest.raises(KafkaUnavailableError, match="Nothing came"):
+    with pytest.raises(KafkaUnavailableError, match="No records came"):
         read(log, (HERE, [(0, 1)]))
 
 
@@ -134,5 +134,5 @@ def test_a_topic_that_no_broker_has_said_anything_of_is_not_taken_for_deleted(
         return False
 
     log.ask_leaders = nobody_answers  # type: ignore[method-assign]
-    with pytest.raises(KafkaUnavailableError, match="Nothing came"):
+    with pytest.raises(KafkaUnavailableError, match="No records came"):
         read(log, (KafkaPartition("hifi.stream.gone", 0), [(0, 1)]))

@@ -1,4 +1,4 @@
-"""Notices that are worth a message, when they are due, and their words in each channel."""
+"""Notices that are worth a message, when they are due, and their text in each channel."""
 
 from dataclasses import replace
 
@@ -176,18 +176,18 @@ def test_a_thousand_are_one_message_whose_id_follows_from_them() -> None:
     told.look([*map(a_notice, range(1_000))], (), now_ms=NOW_MS)
     due = told.due(now_ms=NOW_MS)
     links = Links(console="https://hifi.example")
-    # In Slack there is room for fewer.
-    for channel, count in ((OPS, 18), (SHOP, NAMED_MAX), (MAIL, NAMED_MAX)):
+    # Slack has room for fewer.
+    for channel, count in ((OPS, 17), (SHOP, NAMED_MAX), (MAIL, NAMED_MAX)):
         message = message_of(channel, links, due)
         assert message.title == "Hifi: 1,000 things need a look"
         assert b"1,000 things need a look" in message.body
         assert message.body.count(b"https://hifi.example/streams/orders/crm-") == count
         assert message.body.count(b"/runbooks/HifiDestinationFailing") == count
-        # Nobody in Slack is called by what a destination answers.
+        # A destination's answer cannot mention anybody in Slack.
         assert (b"<!channel>" in message.body) is (channel is not OPS)
         assert (b"and %d more" % (1_000 - count) in message.body) is (channel is not SHOP)
         assert message.id == message_of(channel, links, told.due(now_ms=NOW_MS)).id
-    # A channel of another tenant may have the same name.
+    # Another tenant's channel may have the same name.
     theirs = replace(SHOP, tenant="bank")
     assert message_of(SHOP, links, due).id != message_of(theirs, links, due).id
     told.look([a_notice(1_000)], (), now_ms=NOW_MS)
@@ -202,7 +202,7 @@ def test_what_a_destination_answers_stays_in_its_line_of_a_mail() -> None:
     assert [line for line in lines if "won" in line] == [
         (
             "• orders/crm-0: FAILING: it said Subject: you have won (since 2023-11-14T22:13:20Z,"
-            " 7 wait) runbook: docs/runbooks/HifiDestinationFailing.md"
+            " backlog 7) runbook: docs/runbooks/HifiDestinationFailing.md"
         )
     ]
 

@@ -1,4 +1,4 @@
-"""Its generation tells a pipeline's replacement from the pipeline that runs."""
+"""The generation distinguishes a pipeline's replacement from the running pipeline."""
 
 from dataclasses import replace
 
@@ -28,10 +28,10 @@ def test_how_far_it_is_is_of_its_own_document_alone() -> None:
     assert built_anew("visits", KNOWN, states) is None
     known = replace(KNOWN, replacements={"visits": Replacement("visits", 2, ANEW)})
     assert built_anew("visits", known, states) == BuiltAnew(2, "replacing", "", 1_204)
-    # Nobody wants to hear of an older document.
+    # The state of an older document is ignored.
     older = {**states, ANEW.title: PipelineState("older", "replacing", behind=7)}
     assert built_anew("visits", known, older) == BuiltAnew(2, "checking")
     assert state_of(VISITS, states).standing == "running"
-    # It has taken its place.
+    # The replacement has taken the pipeline's place.
     there = replace(known, pipelines={"visits": ANEW})
     assert built_anew("visits", there, states) is None

@@ -1,4 +1,4 @@
-"""A pipeline is judged in the words that destinations are judged in."""
+"""Pipelines are judged with the same words as destinations."""
 
 from dataclasses import replace
 from typing import Any
@@ -42,13 +42,13 @@ LOST = MinuteBooks(
             {"silent_s": STALLED_AFTER_S, "balance": Balance(acked=7, queued=7)},
             {},
             StreamVerdict.STALLED,
-            "7 events are there and none has moved for 90 s",
+            "7 events are queued and none has moved for 90 s",
         ),
         ({}, {"rates": {"passed": 1.0, "dead": 3.0}}, StreamVerdict.REJECTING, "75% of the events"),
         ({}, {"rates": {"passed": 3.0, "dead": 1.0}}, StreamVerdict.OK, ""),
         ({}, {"blindness": "the audit hangs"}, StreamVerdict.CANNOT_TELL, "the audit hangs"),
         (
-            {"overdue": OverdueMinutes(2, 0, "its lane has not come to 2 of its events")},
+            {"overdue": OverdueMinutes(2, 0, "its lane has not reached 2 of its events")},
             {},
             StreamVerdict.CANNOT_TELL,
             "2 minutes are not checked",

@@ -1,4 +1,4 @@
-"""Receipts prove, one by one, the same as a plain count over all of them."""
+"""Receipts taken one by one prove the same as a plain count over all of them."""
 
 import pytest
 from hypothesis import given
@@ -132,7 +132,7 @@ def test_what_is_delivered_is_kept_as_a_count() -> None:
 def test_a_log_that_begins_later_is_counted_from_there() -> None:
     progress = Progress("orders/shop")
     progress.begin({WHERE: (1_000, 1_000)})
-    # It is so old that receipts of others may be deleted.
+    # The receipt is so old that other receipts may have been deleted.
     progress.take(a_receipt(DELIVERED, 0, 10), now_ms=14 * DAY_MS)
     progress.take(a_receipt(DELIVERED, 990, 1_010), now_ms=14 * DAY_MS)
     balance = progress.balance({WHERE: (1_000, 1_020)})
@@ -142,20 +142,20 @@ def test_a_log_that_begins_later_is_counted_from_there() -> None:
 
 
 def test_what_kafka_deleted_before_its_lane_came_to_it_is_unaccounted() -> None:
-    """A new count, as `hifi status` makes it, finds a log that begins after its lane's place."""
+    """A new count, as `hifi status` makes it, finds a log that begins after its lane's position."""
     log = {WHERE: (1_000, 1_020)}
     still = Progress("orders/shop")
     still.begin(log)
     still.reached({WHERE: 900, KafkaPartition("hifi.retry.30s", 0): 5})
     assert still.balance(log) == Balance(120, 0, 0, 0, 20, 100)
-    # It is so when the lane has moved past, too.
+    # The events stay unaccounted when the lane has moved past them.
     moved = Progress("orders/shop")
     moved.begin(log)
     moved.take(a_receipt(DELIVERED, 880, 900), now_ms=0)
     moved.take(a_receipt(DELIVERED, 1_000, 1_010), now_ms=0)
     moved.reached({WHERE: 1_010})
     assert moved.balance(log) == Balance(140, 30, 0, 0, 10, 100)
-    # And an event that is counted once stays so, though older receipts come.
+    # An event that is once counted as unaccounted stays so, even if older receipts arrive.
     moved.take(replace(a_receipt(DELIVERED, 1, 2), is_retry=True), now_ms=0)
     moved.take(a_receipt(DELIVERED, 10, 20), now_ms=0)
     assert moved.balance(log) == Balance(140, 30, 0, 0, 10, 100)
@@ -183,14 +183,14 @@ def test_one_that_starts_late_owes_nothing_of_before_it_began() -> None:
     log = {WHERE: (0, 100)}
     late = Progress("orders/shop", starts_late=True)
     late.begin(log)
-    assert late.balance(log) == Balance(), "its lane has not begun"
+    assert late.balance(log) == Balance(), "the lane has not begun"
     late.reached({WHERE: 90})
     assert late.balance(log) == Balance(10, 0, 0, 0, 10, 0)
-    # If a lane is older than the count, its first receipt says where it began.
+    # If a lane is older than the count, its first receipt shows where it began.
     late.take(a_receipt(DELIVERED, 60, 90), now_ms=0)
     assert late.balance(log) == Balance(40, 30, 0, 0, 10, 0)
     assert late.balance({WHERE: (0, 103)}) == Balance(43, 30, 0, 0, 13, 0)
-    # And events that it passes without an outcome are missing, as usual.
+    # Events that the lane passes without an outcome are missing, as usual.
     late.reached({WHERE: 95})
     assert late.balance(log) == Balance(40, 30, 0, 0, 5, 5)
     assert [place.offset for place in late.oldest_open(log)] == [90]
@@ -200,17 +200,17 @@ def test_what_an_archive_has_is_pending_from_where_its_reader_is() -> None:
     log = {WHERE: (1_000, 1_020)}
     reader = Progress("orders/pipeline:p", starts_late=True, reads_archives=True)
     reader.begin(log)
-    assert reader.balance(log) == Balance(), "its lane has not begun"
+    assert reader.balance(log) == Balance(), "the lane has not begun"
     reader.reached({WHERE: 900})
     assert reader.balance(log) == Balance(120, 0, 0, 0, 120, 0)
-    # The events are as old as the archive is: its first receipt says where it began all the same.
+    # The events are as old as the archive; its first receipt shows where it began nevertheless.
     old = replace(a_receipt(DELIVERED, 900, 950), destination_id="orders/pipeline:p")
     late = Progress("orders/pipeline:p", starts_late=True, reads_archives=True)
     late.begin(log)
     late.take(replace(old, ended_at_ms=20 * DAY_MS), now_ms=20 * DAY_MS)
     late.reached({WHERE: 950})
     assert late.balance(log) == Balance(120, 50, 0, 0, 70, 0)
-    # Events that it has passed without an outcome are missing, wherever it was.
+    # Events that the reader has passed without an outcome are missing, wherever it began.
     late.reached({WHERE: 960})
     assert late.balance(log) == Balance(120, 50, 0, 0, 60, 10)
 
@@ -302,7 +302,7 @@ def test_outcomes_of_late_are_counted_and_the_newest_by_themselves() -> None:
     assert recent.read(now_ms=290_000, span_ms=30_000) == RecentOutcomes(delivered=3)
     assert recent.read(now_ms=310_000) == RecentOutcomes(delivered=3)
     assert recent.read(now_ms=900_000).total == 0
-    # Outcomes that are too old are not kept.
+    # Outcomes that are too old are dropped.
     assert recent.read(now_ms=290_000).total == 0
 
 
@@ -327,7 +327,7 @@ def test_a_step_says_what_became_of_events_and_requests_and_how_late_they_were()
     assert (step.delivered, step.failed, step.taken, step.broken) == (4, 2, 1, 1)
     assert lags.quantile(0.95) == pytest.approx(200, rel=0.02)
     assert progress.ended(99) == (DestinationStep(10), LogBuckets())
-    # Only the last minutes are kept, whatever comes.
+    # Only the last minutes are kept, whatever arrives.
     for later in range(101, 160):
         late = replace(taken, ended_at_ms=later * STEP_MS, batch_id=f"b-{later}")
         progress.take(late, now_ms=later * STEP_MS)

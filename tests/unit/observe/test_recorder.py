@@ -1,4 +1,4 @@
-"""Steps are entered once they are over, with what waited then; a restart is made up for."""
+"""Steps are entered once they are over, with the backlog of that time; restarts leave no gap."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ NOW = 179_000_000
 
 @dataclass
 class KnownSteps:
-    """What a sampler would say."""
+    """A fake of a sampler, with known steps."""
 
     overview: Overview = field(default_factory=overview)
     is_reading: bool = False
@@ -46,7 +46,7 @@ def test_a_step_is_entered_once_receipts_of_it_have_come_with_what_waited_at_its
     source, series = KnownSteps(), open_series(tmp_path)
     recorder = Recorder(source, series)
     assert look(recorder, NOW)
-    # The figures of the last minutes are there at once; the newest step is still to settle.
+    # The figures of the last minutes are there at once; the newest step is not complete yet.
     assert source.asked == list(range(NOW - 28, NOW - 1))
     assert series.newest == NOW - 2
     source.asked.clear()
@@ -57,7 +57,7 @@ def test_a_step_is_entered_once_receipts_of_it_have_come_with_what_waited_at_its
     stream = replace(source.overview.streams[0], destinations=(waits,))
     source.overview = replace(source.overview, streams=(stream,))
     assert look(recorder, NOW + 1)
-    # The backlog at the end of that step counts, and not the present one.
+    # The backlog at the end of that step counts, not the present one.
     assert newest(series, NOW + 1).backlog == shown.backlog_events
     assert look(recorder, NOW + 2)
     assert newest(series, NOW + 2).backlog == 77
@@ -88,7 +88,7 @@ def test_a_clock_that_is_set_back_is_waited_for_some_minutes_and_then_believed(
     assert source.asked == [NOW - 8_642]
     assert look(recorder, NOW - 8_639)
     assert series.newest == NOW - 8_641
-    # And forward: what nobody saw is a gap.
+    # After a jump forward, the steps that nobody saw are a gap.
     assert look(recorder, NOW + 500)
     past = series.past([], ["orders/lake"], 1, now_ms=(NOW + 500) * STEP_MS)
     assert past.moments[-1].taken is not None
@@ -98,7 +98,7 @@ def test_a_clock_that_is_set_back_is_waited_for_some_minutes_and_then_believed(
 def test_a_folder_that_cannot_be_had_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not observe's end, whose alarms matter more than pictures."""
+    """A missing folder does not stop observe, whose alarms matter more than charts."""
     in_the_way = tmp_path / "series"
     in_the_way.write_text("not a folder")
     source, series = KnownSteps(), Series(in_the_way)

@@ -1,4 +1,4 @@
-"""The sampler asks Kafka no more than it must, however many destinations there are."""
+"""The sampler asks Kafka no more than necessary, however many destinations there are."""
 
 import asyncio
 from collections import Counter
@@ -61,7 +61,7 @@ def test_the_time_of_an_event_is_asked_once_for_all_that_wait_at_it() -> None:
         asyncio.run(looking._look_for_oldest(cast("LiveBooks", books)))
         assert books.asked == {FIRST: 1, LATER: 1}
     assert looking._oldest["orders/shop"] == looking._oldest["orders/crm"] == {FIRST: 7}
-    # Once nobody waits at an event, its time is forgotten.
+    # Once no destination waits at an event, its time is forgotten.
     books.waits = {"orders/shop": [LATER]}
     asyncio.run(looking._look_for_oldest(cast("LiveBooks", books)))
     assert looking._oldest == {"orders/shop": {LATER: 9}}

@@ -1,4 +1,4 @@
-"""Steps fold into coarser ones, survive a restart, and take bounded room."""
+"""Steps are folded into coarser ones, survive a restart, and take bounded room."""
 
 import math
 import os
@@ -22,7 +22,7 @@ from shared.proof.log_buckets import LogBuckets
 from tests.support.console.past_series import WELL, an_ended, fill, open_series
 from tests.support.suite import samples
 
-# A step at which those of all ranges begin.
+# A step at which a step of each range begins.
 FIRST = 497_000 * 360
 NONE = LogBuckets()
 
@@ -74,7 +74,7 @@ def test_a_step_that_goes_on_is_shown_and_a_restart_loses_none_of_it(tmp_path: P
         assert then is not None
         assert newest[:10] == then[:10]
         assert newest.p95_s == pytest.approx(then.p95_s, rel=0.05)
-    # It goes on where it was, and the hour has all of its steps.
+    # The series continues from its old state, and the hour has all of its steps.
     for number in range(100, 361):
         again.end_step(FIRST + number, {"orders/shop": (WELL, lags(200))})
     hour = again.read("orders/shop", 4, FIRST + 360)[-2]
@@ -93,7 +93,7 @@ def test_nothing_is_known_of_when_nobody_looked_and_old_rounds_of_a_ring_are_not
     assert kept.read("orders/shop", 0, FIRST + 90)[0] is None
     assert not any(kept.read("orders/shop", 0, FIRST + 400))
     assert not any(kept.read("orders/other", 0, FIRST))
-    # A step that was half of 30 s when nobody looked any more is kept as that half.
+    # The destination went away after half of a 30 s step: that half is kept.
     kept.end_step(FIRST + 50, {"orders/shop": (WELL, NONE)})
     half = kept.read("orders/shop", 1, FIRST + 50)[-1 - 16]
     assert half is not None
@@ -106,7 +106,7 @@ def test_a_name_takes_40_kb_and_one_that_is_gone_makes_room(tmp_path: Path) -> N
     kept.end_step(FIRST, {"a/one": (WELL, NONE), "a/two": (WELL, NONE)})
     full = size().st_size
     assert full <= 4_096 + 2 * 40_000
-    # Nobody loses what is there to a new one.
+    # A new series does not push out the existing ones.
     three = {"a/one": (WELL, NONE), "a/two": (WELL, NONE), "a/three": (WELL, NONE)}
     assert not kept.end_step(FIRST + 1, three)
     del three["a/one"]
@@ -219,7 +219,7 @@ def test_several_together_are_the_sums_and_the_highest_lag(tmp_path: Path) -> No
     assert newest.taken.backlog == 12 + 8_900
     assert newest.taken.oldest_s == 890
     assert newest.taken.p95_s == pytest.approx(0.2, rel=0.02)
-    # A later look finds the same until there is news, and then that.
+    # A later look returns the same until there is news.
     assert series.past(["orders"], ["orders/billing", "orders/lake"], 0, now_ms=now_ms) is past
     series.end_step(FIRST + 91, an_ended(90))
     news = series.past(["orders"], ["orders/lake"], 0, now_ms=now_ms + STEP_MS)

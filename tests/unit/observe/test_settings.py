@@ -1,4 +1,4 @@
-"""Keys that observe gets by value or by file, and never prints."""
+"""Keys that observe gets by value or from a file, and never prints."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def test_two_machines_with_the_same_key_sign_as_one(
     settings = ObserveSettings()
     by_value = Signer(tmp_path / "other", key=settings.signing_key)
     assert by_file.public_key == by_value.public_key
-    # The public key is for people to verify with; the private one is not written anywhere.
+    # People verify with the public key; the private one is written nowhere.
     assert [file.name for file in (tmp_path / "one").iterdir()] == [PUBLIC]
     assert KEY not in repr(settings)
 
@@ -59,7 +59,7 @@ def test_a_key_file_that_is_not_there_or_holds_none_is_one_sentence(tmp_path: Pa
     with pytest.raises(SetupError, match=r"HIFI_OBSERVE_STATEMENT_KEY_FILE is .*cannot be read"):
         _ = missing.signing_key
     (tmp_path / "empty").write_text("nonsense")
-    with pytest.raises(SetupError, match="is no ed25519 key"):
+    with pytest.raises(SetupError, match="is not an ed25519 key"):
         _ = ObserveSettings(statement_key_file=tmp_path / "empty").signing_key
 
 

@@ -28,7 +28,7 @@ def a_row(first: int, *runs: tuple[int, int], topic: str = TOPIC) -> bytes:
 
 
 def a_batch(topic: str, *rows: tuple[int, bytes | None]) -> pa.RecordBatch:
-    """Records of one Kafka partition, with their offsets."""
+    """Return records of one Kafka partition, with their offsets."""
     columns = {
         "topic": pa.array([topic] * len(rows), pa.string()),
         "partition": pa.array([0] * len(rows), pa.int32()),
@@ -88,7 +88,7 @@ def test_single_offsets_are_named_in_the_order_of_the_claims() -> None:
 
 def test_ids_of_the_ledger_are_laid_beside_those_of_the_log() -> None:
     rows = (a_row(0, (3, M0)), a_row(3, (1, M1), (2, M0), (1, M1)), a_row(7, (2, M1)))
-    # In two parts; nothing is at offset 4, and at 5 and 7 are others. 1 is not asked for.
+    # In two parts; offset 4 is empty, and 5 and 7 have other ids. Id 1 is not asked for.
     log = [
         [(0, b"e0"), (1, b"x1"), (2, b"e2"), (3, b"e3")],
         [(5, b"x5"), (6, b"e6"), (7, b"x7"), (8, b"e8")],
@@ -97,7 +97,7 @@ def test_ids_of_the_ledger_are_laid_beside_those_of_the_log() -> None:
     found = named(*rows, minutes={M0, M1}, spans=[], log=log, compare=asked)
     assert found.compared == {(TOPIC, M0): 3, (TOPIC, M1): 4}
     assert found.wrong == {(TOPIC, 0, 5): (M0, "e5"), (TOPIC, 0, 7): (M1, "e7")}
-    # Nobody asks: nothing is laid beside anything.
+    # No ids are asked for, so nothing is compared.
     assert not named(*rows, minutes={M0, M1}, spans=[], log=log).compared
 
 

@@ -1,4 +1,4 @@
-"""Every statement of 200 histories is what a recount of the log comes to when it is made."""
+"""Every statement of 200 histories equals a recount of the log at the time of signing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.observe.model_hifi import ModelHifi
 
 
 def live(dice: Random, hifi: ModelHifi, steps: int) -> None:
-    """Let this many things happen, with audits between them, and then bring all to its end."""
+    """Let this many things happen, with audits between them, and then bring all to an end."""
     names = iter(f"model/to{nth}" for nth in range(100))
     hifi.add(next(names), is_late=False)
     for _ in range(steps):
@@ -71,7 +71,7 @@ def _happen(dice: Random, hifi: ModelHifi, names: Iterator[str]) -> None:  # noq
 
 
 def final(hifi: ModelHifi) -> None:
-    """Each minute has a newest statement, with a line for each destination that was due."""
+    """Check that each minute has a newest statement, with a line for each due destination."""
     newest = {signed.statement.minute_ms: signed.statement for signed in hifi.statements}
     minutes = {one.minute for log in hifi.log.values() for one in log}
     assert newest.keys() >= minutes
@@ -93,7 +93,7 @@ def final(hifi: ModelHifi) -> None:
     "seed",
     [
         *range(4),
-        # Rows that come late are as many as what they belie, and then all memory is lost.
+        # In seed 66, as many rows arrive late as they contradict, and then all memory is lost.
         66,
         *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 100) if seed != 66),
     ],

@@ -1,4 +1,4 @@
-"""The audit's minutes when offsets, destinations and old states do not fit any more."""
+"""The audit's minutes when offsets, destinations and old states no longer fit."""
 
 from observe.audit.books import AuditBooks
 from observe.audit.evidence import Evidence
@@ -26,7 +26,7 @@ OTHER, OTHER_TOPIC = "orders/other", "hifi.stream.others"
 
 
 def with_a_closed_minute() -> AuditBooks:
-    """Books with three delivered events of M0, and that minute closed."""
+    """Return books with three delivered events of M0, and with that minute closed."""
     books = AuditBooks()
     here = world(3, end=3)
     books.meet(here, Evidence())
@@ -56,7 +56,7 @@ def test_a_minute_of_an_old_state_that_is_both_closed_and_open_is_one_minute_aga
     books.meet(world(5, end=5), Evidence())
     assert not books.closed
     assert books.acked(TOPIC, M0) == 5
-    # It stays checked where it was: two events for one destination, all three for the other.
+    # The old events stay checked: two for one destination, all three for the other.
     assert ledger.look(M0).ended == {OTHER: (2, 0), TO: (3, 0)}
 
 
@@ -64,7 +64,7 @@ def test_a_new_destination_owes_only_what_its_own_stream_has() -> None:
     books = with_a_closed_minute()
     both = {WHERE: (0, 3), KafkaPartition(OTHER_TOPIC, 0): (0, 7)}
     books.meet(World({TOPIC: [TO, OTHER], OTHER_TOPIC: []}, {}, both, NOW), Evidence())
-    # It has to have the closed minute's events, too.
+    # The new destination needs the closed minute's events, too.
     assert (TOPIC, M0) not in books.closed
     assert {where.topic for _, where in books.begun} == {TOPIC}
 

@@ -1,4 +1,4 @@
-"""A destination in trouble gets the word and the cause that its own answers have for it."""
+"""A destination in trouble gets the verdict and the cause that its own answers show."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def a_view(
     return replace(view, lately=lately, last_refusal=answer, backlog_events=backlog)
 
 
-# The answers of late, what became of events in 5 min and in 30 s -> verdict, cause, reason.
+# Recent answers, outcomes in 5 min and in 30 s -> verdict, cause, reason.
 TABLE: list[
     tuple[list[Attempt], RecentOutcomes, RecentOutcomes | None, StreamVerdict | None, str, str]
 ] = [
@@ -59,7 +59,8 @@ TABLE: list[
         "900 of",
     ),
     ([UNHEALTHY] * 3, NOTHING, None, V.FAILING, "status_503", "no healthy upstream"),
-    # It refuses all, and its breaker has nothing against that; also long after the last event.
+    # The destination refuses everything, and its breaker stays closed; also long after the last
+    # event.
     (
         [NO_KEY] * 9,
         RecentOutcomes(refused=2_000),
@@ -95,7 +96,7 @@ TABLE: list[
         "",
     ),
     ([BAD], NOTHING, None, None, "", ""),
-    # It takes less than comes.
+    # The destination accepts fewer events than arrive.
     (
         [MUCH] * 10,
         RecentOutcomes(rate_limited=50),
@@ -114,7 +115,7 @@ TABLE: list[
         "80 of 87",
     ),
     ([MUCH, Response(200)], RecentOutcomes(delivered=95, rate_limited=5), None, None, "", ""),
-    # A fault that its owner has to mend is no failure of the destination, and stops it as well.
+    # A wrong setting is not a failure of the destination, but stops it, too.
     (
         [NoResponse(Failure.TOKEN_UNAVAILABLE, "401 from idp")],
         RecentOutcomes(failed=9),
@@ -123,7 +124,7 @@ TABLE: list[
         "token_unavailable",
         "token unavailable at 22:13: 401 from idp",
     ),
-    # It was mended: the newest outcomes count, and so does the last one.
+    # Somebody has fixed it: the newest outcomes count, and so does the last one.
     (
         [*[UNHEALTHY] * 3, Response(200)],
         RecentOutcomes(delivered=9, failed=99),
@@ -203,14 +204,14 @@ def test_what_holds_up_all_behind_it_is_named() -> None:
     assert found is not None
     assert (found.verdict, found.cause) == (V.HELD, "blocking")
     assert found.reason == (
-        "the event at offset 17 holds up all behind it since 22:13: tried 2 times, again at 22:14;"
-        " 9 events wait in order; 503 since 22:13: no healthy upstream"
+        "the event at offset 17 has blocked all later ones since 22:13: tried 2 times, again at"
+        " 22:14; 9 events wait in order; 503 since 22:13: no healthy upstream"
     )
     once = structs.replace(heard, flow=blocked(flow, structs.replace(blocking, attempts=1)))
     said = trouble_of(view, in_line, once, NOTHING, now_ms=NOW_MS)
     assert said is not None
     assert "tried once, again" in said.reason
-    # Order is not asked for any more: the event that held it up says nothing.
+    # Order is no longer required: the event that blocked it says nothing.
     other = trouble_of(view, TO, heard, NOTHING, now_ms=NOW_MS)
     assert other is not None
     assert other.verdict is V.FAILING
@@ -245,7 +246,8 @@ def test_a_persons_word_that_no_worker_has_heard_counts_before_what_they_say() -
 
 
 def test_a_destination_that_was_well_is_hopeless_once_it_takes_nothing_for_three_seconds() -> None:
-    # It took 900 events just now; one request has failed since, of which more may come of.
+    # The destination took 900 events just now; one request has failed since, perhaps the first of
+    # many.
     flow = told(Flow(), Response(200), NO_KEY)
     lately = RecentOutcomes(delivered=900, refused=1)
     view = a_view(lately, flow.last_refusal)

@@ -1,4 +1,4 @@
-"""The worst condition that holds decides the word, and gives its reason."""
+"""The worst condition that holds decides the verdict, and gives its reason."""
 
 from dataclasses import replace
 from math import inf
@@ -98,7 +98,7 @@ def test_what_cannot_be_read_says_nothing_of_a_destination() -> None:
 
 
 def test_a_destination_that_is_down_explains_silence_and_minutes_that_are_not_settled() -> None:
-    # A lane at rest is silent for seconds, and each probe may take as long as an answer.
+    # A resting lane is silent for seconds, and each probe may take as long as an answer.
     view = a_view(20.0, 99.0, SLOW, [BLIND])
     found = stream_verdict(
         view, TO, DOWN, blindness="the audit is behind", slow_after_s=30, now_ms=NOW_MS
@@ -123,7 +123,7 @@ def test_a_lane_whose_destination_takes_its_time_does_not_hang() -> None:
     ("flow", "says"),
     [
         (Flow(concurrency=Concurrency(mean_ms=1_500.0)), "it takes 1.5 s to answer"),
-        # After a single answer nobody knows what is usual.
+        # After a single answer, the usual time is unknown.
         (told(Flow(), OK, latency_ms=1_200.0), "it takes over 1 s to answer"),
         (Flow(concurrency=Concurrency(mean_ms=900.0)), ""),
         (told(Flow(concurrency=Concurrency(mean_ms=90.0)), OK, latency_ms=1_200.0), ""),
@@ -138,11 +138,11 @@ def test_who_takes_a_second_to_answer_is_slow_before_any_event_is_late(
         Finding(StreamVerdict.SLOW, says, "slow_answers") if says else Finding(StreamVerdict.OK)
     )
     assert found == wanted
-    # Its backlog waits in a tier: for thirty seconds at least.
+    # The backlog waits in a tier: for at least thirty seconds.
     parked = replace(view, balance=BALANCE)
     found = stream_verdict(parked, TO, record(flow), slow_after_s=30, now_ms=NOW_MS)
     assert found.reason == (f"3 wait for a retry, {says}" if says else "")
-    # Its answers of long ago say nothing of it, once nothing waits.
+    # Once nothing waits, the destination's old answers say nothing of it.
     long_ago = replace(view, backlog_events=0, lately=RecentOutcomes())
     found = stream_verdict(long_ago, TO, record(flow), slow_after_s=30, now_ms=NOW_MS)
     assert found.verdict is StreamVerdict.OK
@@ -159,8 +159,8 @@ def test_behind_one_slow_answer_a_silent_lane_is_waited_for() -> None:
     ("drain_s", "reason"),
     [
         (29.0, ""),
-        (80.0, "8 events are there, and at the pace of the last 10 s the last one comes in 80 s"),
-        (inf, "8 events are there, and none has moved for 10 s"),
+        (80.0, "8 events are queued, and at the pace of the last 10 s this backlog takes 80 s"),
+        (inf, "8 events are queued, and none has moved for 10 s"),
     ],
 )
 def test_a_backlog_that_will_be_late_is_slow_before_it_is(drain_s: float, reason: str) -> None:
@@ -173,7 +173,7 @@ def test_a_destination_that_is_to_be_tried_now_is_slow_until_it_is() -> None:
     to = replace(TO, resumed_at_ms=NOW_MS + 1)
     found = stream_verdict(a_view(0.0, 45.0, None, []), to, DOWN, slow_after_s=30, now_ms=NOW_MS)
     assert (found.verdict, found.cause) == (StreamVerdict.SLOW, "not_tried_yet")
-    assert "a person has said to try it now" in found.reason
+    assert "a person asked to try it now" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_destination_that_is_to_be_tried_now_is_slow_until_it_is() -> None:
         (OverdueMinutes(1, 0, "why"), "1 minute is not checked; 1970-01-01 00:00 UTC: why"),
         (
             OverdueMinutes(2_000, None, "why"),
-            "2,000 minutes are not checked; events with a wild time: why",
+            "2,000 minutes are not checked; events with an implausible time: why",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Every surface tells of a destination in trouble within 15 s of its first outcome in Kafka.
+"""Every surface shows a destination in trouble within 15 s of its first outcome in Kafka.
 
 The delays in between add up to that: `tests/integration/observe/test_first_screen.py` shows the
 same with a clock, in its long form.
@@ -13,7 +13,7 @@ from observe.lag.sampler import SAMPLE_S
 from observe.lag.trouble import HOPELESS_MS
 from tests.tidy import sources
 
-# The longest that something may take that is not a wait for the next turn: to judge, to fetch.
+# The longest time for anything except waiting for the next turn: to judge, to fetch.
 _WORK_S = 0.5
 KNOWN_S = HOPELESS_MS / 1000 + POLL_S + SAMPLE_S + _WORK_S
 

@@ -1,4 +1,4 @@
-"""Parts of aggregates can be merged in any order, and come to what all of them come to."""
+"""Parts of aggregates merge in any order to the same result as the whole."""
 
 import json
 import math
@@ -76,7 +76,7 @@ def test_decimals_stay_exact_and_what_json_has_no_word_for_is_null() -> None:
 
 
 def test_a_sum_that_was_too_long_for_spark_is_no_number_whatever_comes_after_it() -> None:
-    """The part was left out, and the rest written as if it were all."""
+    """The part was once left out, and the rest was written as if it were the whole."""
     whole = reduce(partial(merged, "sum"), ["5", OVERFLOW, "-7", OVERFLOW])
     assert (AGGREGATES["sum"].finish(whole), AGGREGATES["sum"].is_cut(whole)) == ("null", True)
     mean = reduce(partial(merged, "avg"), [["5", 1], [OVERFLOW, 2]])
@@ -112,7 +112,7 @@ def test_of_very_many_values_those_seen_most_are_kept(monkeypatch: pytest.Monkey
 
 
 def ranked(value: int) -> int:
-    """Rank a value as Spark does with its own hash."""
+    """Rank a value as Spark does, with a hash that is not Spark's."""
     seen = random.Random(value).getrandbits(64)
     rest = seen // REGISTERS
     rank = 55 if rest == 0 else (rest & -rest).bit_length()
@@ -128,7 +128,7 @@ def test_different_values_are_counted_to_within_some_percent(count: int) -> None
 
 
 def test_values_of_two_kinds_are_put_together_all_the_same() -> None:
-    """A step may be changed so that what was a number is a text, or another number."""
+    """A changed step may turn a number into a text, or into another number."""
     assert come_to("sum", ["5", 1.5]) == 6.5
     assert come_to("min", ['"a"', "5"]) == 5
     assert come_to("max", ['"a"', "5"]) == "a"

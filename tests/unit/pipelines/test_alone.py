@@ -1,4 +1,4 @@
-"""One job has the executor for itself when it must, and others have as much of it."""
+"""A job has the executor to itself when it must, and others get as much time of it afterwards."""
 
 import asyncio
 import time
@@ -103,7 +103,7 @@ def test_what_does_not_end_holds_up_others_only_so_long(monkeypatch: pytest.Monk
 def test_others_wait_for_a_suspect_no_longer_than_for_its_one_event(
     monkeypatch: pytest.MonkeyPatch, end: int, ago_s: float, most_s: float | None
 ) -> None:
-    """Its first job may be slow in an executor that has just started, as any first job."""
+    """A suspect's first job may be slow in an executor that has just started."""
     ground, seen = Ground.of("a", end=end), list[float | None]()
 
     def job(*_: object, seconds_max: float | None = None) -> list[Results]:
@@ -159,7 +159,7 @@ def test_an_executor_that_does_not_come_is_not_waited_for_without_an_end(
 def test_what_writes_to_a_sink_has_its_time_though_it_is_alone(
     monkeypatch: pytest.MonkeyPatch, sink: Any, most_s: float
 ) -> None:
-    """Its range stays as it is, so that it would never come to its end."""
+    """A sink's range stays as it is: with less time, the job would never finish it."""
     seen = list[float]()
 
     def bounded(

@@ -1,4 +1,4 @@
-"""Archive objects of a task, by range and size: a repeated task makes the same ones."""
+"""Archive objects of a task, by range and size: a repeated task writes the same ones."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_objects_are_cut_by_their_bytes_and_all_offsets_are_in_one(
 def test_who_does_a_range_again_finds_what_is_there_and_leaves_it(tmp_path: Path) -> None:
     rows = [row(0, 12), row(0, 13)]
     (first,) = kept(sink_of(tmp_path), *rows)
-    # Its writer was killed between the object and its manifest.
+    # The writer was killed between the object and its manifest.
     (tmp_path / first.manifest_path).unlink()
     assert kept(sink_of(tmp_path), *rows) == [first]
     assert kept(sink_of(tmp_path), *rows) == [first]
@@ -73,10 +73,10 @@ def test_what_an_earlier_document_kept_of_a_range_stays(tmp_path: Path) -> None:
 
 def test_something_else_under_the_name_is_not_taken_for_it(tmp_path: Path) -> None:
     (first,) = kept(sink_of(tmp_path), row(0, 12))
-    with pytest.raises(SinkAwayError, match="holds something else"):
+    with pytest.raises(SinkAwayError, match="with other contents"):
         kept(sink_of(tmp_path), row(0, 12, b"other"))
     (tmp_path / first.path).write_bytes(b"no object")
-    with pytest.raises(SinkAwayError, match="holds something else"):
+    with pytest.raises(SinkAwayError, match="with other contents"):
         kept(sink_of(tmp_path), row(0, 12))
 
 

@@ -1,4 +1,4 @@
-"""Events gone from Kafka are planned from archives, piece by piece, up to where its log begins."""
+"""Events gone from Kafka are read from archives, piece by piece, up to the start of Kafka's log."""
 
 import asyncio
 import threading
@@ -153,7 +153,7 @@ def test_a_job_has_of_an_archive_what_is_known_to_be_there(ground: Ground, tmp_p
     job = ground.job()
     assert job.shares[0].ranges == {ONE: (10, 20)}
     ground.end(job)
-    assert ground.book.plan(0.0) == [], "nobody has looked yet"
+    assert ground.book.plan(0.0) == [], "the archive has not been listed yet"
     ground.look(PIPELINE)
     assert ground.gone[1:] == [{ONE: (20, 30)}]
     assert ground.job().shares[0].ranges == {ONE: (30, 40)}
@@ -172,7 +172,7 @@ def test_one_that_is_new_begins_at_its_time_as_far_as_the_archive_has_it(
     made(tmp_path, 10, 30)
     ground.begin(SINCE, 40, is_new=True)
     assert ground.book.lanes[SINCE.lane_id].position == {ONE: 15, TWO: 0}
-    # A pipeline that had a position goes on from it. A new one that is to begin at Kafka's oldest
+    # A pipeline with a position continues from it. A new one that is to begin at Kafka's oldest
     # record needs no archive.
     ground.book.leave(SINCE.lane_id)
     ground.begin(SINCE, 40)
@@ -192,13 +192,13 @@ def test_what_is_damaged_is_named_and_stops_its_pipeline_until_it_is_mended(
     assert len(ground.said) == 1
     assert ground.said[0].startswith(f"{said.manifest_path} is unreadable")
     lane = ground.book.lanes[PIPELINE.lane_id]
-    assert ground.book.plan(0.0) == [], "it waits"
+    assert ground.book.plan(0.0) == [], "the pipeline waits"
     assert (lane.reaches[ONE].at, ground.gone) == (12, [])
     (tmp_path / said.manifest_path).write_bytes(manifest)
     lane.not_before_s = 0.0
     ground.look(PIPELINE)
     assert ground.said[1:] == [""]
-    # An object that does not come is looked for again, wherever it may be by then.
+    # A missing object is looked up again, wherever it may be now.
     job = ground.job()
     (tmp_path / said.path).unlink()
     with pytest.raises(ArchiveAwayError, match=f"{said.path} is missing"):
@@ -219,7 +219,7 @@ def test_nothing_is_passed_by_while_kafka_cannot_say_which_life_there_is(ground:
 def test_of_a_tenant_one_asks_at_a_time_and_others_meanwhile(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that does not answer holds up its tenant alone."""
+    """A store that does not answer delays only its own tenant."""
     theirs = document("theirs", tenant="acme")
     go_on, asked = threading.Event(), list[str]()
 
@@ -256,7 +256,7 @@ def test_archives_are_read_in_half_of_the_places(ground: Ground, tmp_path: Path)
     for job in jobs:
         ground.end(job)
     again = ground.book.plan(2.0)
-    assert sum(job.shares[0].is_archived for job in again) == 2, "the places are free again"
+    assert sum(job.shares[0].is_archived for job in again) == 2, "the archive places are free again"
 
 
 def test_of_an_archive_a_job_has_the_oldest(ground: Ground, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whose fault a failed job is: an event is given up for its own alone."""
+"""Whose fault a failed job is: an event is given up only for a fault of its own."""
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_an_executor_that_ended_or_has_no_memory_may_be_anybodys_doing(says: str
     with pytest.raises(ExecutorEndedError, match=why):
         check_executor(says)
     check_executor(f"org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO]\n{FRAME}")
-    # The error of a function may say anything.
+    # The error of a function may contain any text.
     check_executor(f"pipelines.functions.calls.FunctionFailedError: a.b: ValueError: {says}")
 
 

@@ -66,7 +66,7 @@ def test_who_runs_it_next_goes_on_counting() -> None:
     assert told(documents) == (2, AT_MS - DAY_MS, "running", "")
     Culprits(documents, PipelineMetrics()).blame(document(), "it has ended")
     assert told(documents)[:2] == (3, AT_MS)
-    # Once it is gone, what others tell counts.
+    # Once the pipeline is gone here, other processes' reports count.
     documents.take([], now_ms=6)
     runs(documents, document())
     assert told(documents)[:2] == (2, AT_MS - DAY_MS)

@@ -64,7 +64,7 @@ def test_a_sink_knows_what_a_task_has_to_know(databases: Databases) -> None:
 def test_a_stream_that_was_made_anew_has_a_position_of_its_own(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Below the position of the stream before, its events were passed by and told as delivered."""
+    """With the old stream's position, its events were once skipped and reported as delivered."""
 
     class Table:
         columns = (ColumnOf("id", "text", Takes.TEXT),)
@@ -78,7 +78,7 @@ def test_a_stream_that_was_made_anew_has_a_position_of_its_own(
 
     monkeypatch.setattr(writing, "opened", lambda *_: Table())
     where = KafkaPartition("hifi.stream.s", 0)
-    # The log has grown past the position: its length says nothing of the events in it.
+    # The log has grown past the position, so its length does not show that its events are others.
     databases.ends = {where: 6_000}
 
     def next_offset(topic_id: str, begin: int) -> int:
@@ -96,9 +96,9 @@ def test_who_fails_again_and_again_is_left_alone_and_then_one_tries(
     one, other = pipeline("one"), pipeline("other")
     fail(databases, one)
     for each in (one, other):
-        with pytest.raises(SinkAwayError, match="not answered"):
+        with pytest.raises(SinkAwayError, match="failed to answer"):
             databases.made(each, "id")
-    # Others have nothing to do with it: of another tenant, or at another server.
+    # The failure does not affect pipelines of another tenant, or at another server.
     databases.made(pipeline(tenant="u"), "id")
     databases.made(pipeline(url="h2"), "id")
     clock.now_ms += 2_000

@@ -1,4 +1,4 @@
-"""Documents that run: the last one that was not refused, until its successor has been judged."""
+"""Running documents: the last accepted one, until its successor has been judged."""
 
 from dataclasses import replace
 from typing import Any
@@ -49,7 +49,7 @@ def test_the_old_one_runs_until_the_new_one_is_judged_and_not_after_it_is_refuse
         "no such column",
         "/steps/0/where",
     )
-    assert documents.take([FIRST], now_ms=4) == [FIRST], "who mends it is judged anew"
+    assert documents.take([FIRST], now_ms=4) == [FIRST], "a mended document is judged again"
 
 
 def test_a_judgement_of_what_does_not_count_any_more_is_no_news() -> None:
@@ -106,7 +106,7 @@ def test_what_is_built_is_another_than_what_it_replaces_and_is_told_how_far_it_i
     documents, built = Documents(), document(generation=2)
     assert documents.take([FIRST, built], now_ms=1) == [FIRST, built]
     documents.built("p.2", 5, now_ms=2)
-    assert documents.states["p.2"].standing == "checking", "it has not been judged"
+    assert documents.states["p.2"].standing == "checking", "the document has not been judged"
     for each in (FIRST, built):
         documents.judged(each, now_ms=3)
     assert documents.by_lane().keys() == {"s/pipeline:p", "s/pipeline:p.2"}

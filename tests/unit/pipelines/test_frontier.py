@@ -1,4 +1,4 @@
-"""Up to when all has been read: a log that stands still holds it, and no clock but the broker's."""
+"""The time until which all is read: a stuck log holds it, and only the broker's clock counts."""
 
 from pipelines.windows.frontier import MARGIN_MS, BrokerClock, Frontier
 from shared.event.record import KafkaPartition
@@ -23,9 +23,9 @@ def test_the_brokers_time_is_what_they_said_and_what_has_passed_since() -> None:
     assert clock.now_ms(5.0) == 0
     clock.heard(1_000_000, 10.0)
     assert clock.now_ms(12.5) == 1_002_500
-    # An answer that was long on its way does not put it back,
+    # An answer that was long on its way does not put the clock back.
     clock.heard(1_001_000, 14.0)
     assert clock.now_ms(14.0) == 1_004_000
-    # but one that says so for a minute does.
+    # An earlier time that lasts for a minute does.
     clock.heard(1_050_000, 80.0)
     assert clock.now_ms(80.0) == 1_050_000

@@ -1,4 +1,4 @@
-"""The growth of an event in an expression, reckoned by member, as no two are the same bytes."""
+"""The growth of an event in an expression, computed per member, as no two share their bytes."""
 
 import pytest
 from pyspark.sql.types import (
@@ -91,13 +91,13 @@ def test_of_a_choice_the_largest_counts() -> None:
 
 
 def test_what_is_written_out_is_counted_by_itself() -> None:
-    """A text of ours is as long for a small event as for a large one."""
+    """A literal text is as long for a small event as for a large one."""
     growth = together([of("a"), times(of_written(10), 3.0), of_written(5)])
     assert (worst(growth), written(growth)) == (1.0, 35.0)
     assert written(either([of_written(10), of_written(20)])) == 20.0
     assert written(of("a")) == 0.0
     assert within(of_written(1), ["x"]) == of_written(1)
-    # A list of a million elements takes as much for each event.
+    # A list of a million elements takes as much memory for each event.
     assert worst_memory(of_written(0, 10**6)) == pytest.approx(TEXT * 10**6 / EVENT_BYTES_MAX)
 
 
@@ -107,7 +107,7 @@ def test_what_is_written_out_is_counted_by_itself() -> None:
         (TEXT_, 1, 0),
         (struct(a=INT, b=TEXT_), 1, 0),
         (struct(), 1, 0),
-        # `1,` `"",` `[],` `{},` and `"":1,` are the least of each.
+        # `1,` `"",` `[],` `{},` and `"":1,` are the shortest forms of each.
         (ArrayType(INT), 1 + NUMBER / 2, 1 / 2),
         (ArrayType(DecimalType(10, 2)), 1 + NUMBER / 2, 1 / 2),
         (ArrayType(DecimalType(38, 2)), 1 + 120 / 2, 1 / 2),
@@ -134,7 +134,7 @@ def test_lists_of_wide_structs_have_as_many_brackets_as_an_event_may_have() -> N
     read = type_of(wide["a"].dataType, wide)
     assert read.density.memory == pytest.approx(1 + PER_BYTE_MAX)
     assert TypeOf(wide["a"].dataType).density.memory > 1_900
-    # Those of an event without lists are as many as there are, however wide.
+    # An event without lists has exactly its members' brackets, however wide it is.
     flat = struct(**{f"c{n}": struct(a=INT, b=INT) for n in range(200)})
     assert brackets_max(flat) > EVENT_BYTES_MAX
     assert brackets_max(struct(m=mapped(struct(a=mapped(INT))))) == pytest.approx(
@@ -151,7 +151,7 @@ def test_a_part_takes_what_its_own_type_does() -> None:
     assert worst_memory(element(element(items))) == pytest.approx(1 + TEXT / 3)
     extra = of("extra", mapped(TEXT_))
     assert within(extra, ["a"]) == of_member(TypeOf(TEXT_), "extra", "a")
-    # Nothing is known of a part of a value that is made.
+    # Nothing is known of a part of a computed value.
     made = untyped(together([items, of_written(1)]))
     assert worst_memory(element(made)) == pytest.approx(worst_memory(made))
     assert element(of("a")) == of("a")
@@ -163,7 +163,7 @@ def test_what_is_made_has_a_type_and_may_have_an_element_for_each_byte() -> None
     made = {path: size._replace(memory=300.0, elements=3.0) for path, size in made.items()}
     assert worst_memory(element(made)) == 3 * (1 + TEXT)
     assert worst_memory(element(element(made))) == 3
-    # It is kept if it is known already.
+    # A type that is already known is kept.
     assert retyped(of("a"), TypeOf(INT)) == of("a")
 
 
@@ -173,11 +173,11 @@ def test_a_text_that_is_read_becomes_objects_and_what_is_written_is_a_text() -> 
     read = read_as(limited(of("a"), 1_000), TypeOf(TEXTS))
     assert worst_memory(read) == pytest.approx(4_000 / EVENT_BYTES_MAX * (1 + TEXT / 3))
     assert as_text(split) == {("a",): Size(1.0, 1.0)}
-    # A struct is shown with all of its members, which may be none of its bytes.
+    # A struct is shown with all of its members, of which the event may contain none.
     wide = of("a", ArrayType(struct(**{f"c{n}": INT for n in range(20)})))
     assert worst(shown(wide)) > 20 * len("null, ") / len("{},")
     assert shown(of("a")) == {("a",): Size(1.0, 1.0)}
-    # As many bytes, and no more, whatever the texts of a list take.
+    # As many bytes, and no more, however much memory the texts of a list take.
     texts = of("tags", TEXTS)
     assert worst_memory(read_as(texts, TypeOf(TEXT_))) == 1
     assert limited(of("a"), -5)[("a",)].memory == 0

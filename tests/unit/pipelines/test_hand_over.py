@@ -1,4 +1,4 @@
-"""A task hands a sink the events of each Kafka partition, and tells the driver the rest."""
+"""A task hands a sink the events of each Kafka partition, and reports the rest to the driver."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ SCHEMA = pa.schema(_FIELDS)
 
 @dataclass
 class KeepingSink:
-    """A sink that keeps the events it gets, and refuses odd offsets of the second partition."""
+    """A sink that keeps its events, and refuses odd offsets of the second Kafka partition."""
 
     is_away: bool = False
     tasks: int = 1

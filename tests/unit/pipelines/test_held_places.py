@@ -1,4 +1,4 @@
-"""Tasks that do not listen when they are cut off are counted, and go with their executor."""
+"""Tasks that ignore being cancelled are counted, and end with their executor."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -68,7 +68,7 @@ class KnownSpark:
 
 
 class Ground:
-    """A process that runs two pipelines, of which one leaves tasks behind."""
+    """A process that runs two pipelines, one of which leaves tasks behind."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, may_replace: bool = True) -> None:
         self.found: list[LeftTasks] = [left(8)]
@@ -124,8 +124,8 @@ def test_the_executor_is_replaced_and_whose_tasks_went_on_is_named(
     ground.look(105.0)
     assert (ground.replaced, ground.ended()) == (1, [1, 0])
     assert "hifi_pipelines_held_places_count 8.0" in ground.shown()
-    assert "went on" in ground.documents.states["evil"].why
-    # Until they are gone the other begins alone, and the executor that ends is not ended again.
+    assert "continued" in ground.documents.states["evil"].why
+    # Until the tasks are gone the other pipeline starts alone; the ending executor is left alone.
     ground.look(110.0)
     assert ground.planned() == [GOOD.lane_id]
     ground.found = []

@@ -1,4 +1,4 @@
-"""A document whose judging ends badly is refused, unless somebody else may have been at fault."""
+"""A document whose judging ends badly is refused, unless somebody else may be at fault."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ DOCUMENT = Pipeline.of({"name": "sales", "from": {"stream": "a"}, "to": [{"strea
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, *ends: Any) -> tuple[Refusal | None, int]:
-    """The judgement of a document, and how often it was asked for, with these ends of asking."""
+    """Return the judgement of a document, and the number of tries, when asking ends like this."""
     client, left = JudgeClient(Path("unused"), None), [*ends]
 
     async def ask(*_: Any, **__: float) -> Any:
@@ -29,7 +29,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, *ends: Any) -> tuple[Refusal | None,
 
 def test_a_document_that_ends_its_judge_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     died = JudgeDiedError()
-    too_large = "to judge it takes more memory than there is for that: make its steps simpler"
+    too_large = "judging it takes more memory than there is for that: make its steps simpler"
     assert judged(monkeypatch, died, died, None) == (Refusal(too_large, "/steps"), 2)
     assert judged(monkeypatch, died, None) == (None, 2)
     assert judged(monkeypatch, None) == (None, 1)
@@ -38,5 +38,5 @@ def test_a_document_that_ends_its_judge_twice_is_refused(monkeypatch: pytest.Mon
 def test_a_document_that_takes_too_long_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     late = JudgeTookTooLongError("more than 40 s of a processor")
     found, count = judged(monkeypatch, late, None)
-    assert found == Refusal(f"to judge it takes {late}: make its steps simpler", "/steps")
+    assert found == Refusal(f"judging it takes {late}: make its steps simpler", "/steps")
     assert count == 1

@@ -1,4 +1,4 @@
-"""Room that pipelines may fill: nobody is refused because others have come, while there is some."""
+"""Room that pipelines may fill: while some is left, nobody is refused because of others."""
 
 import pytest
 
@@ -22,6 +22,6 @@ def test_each_tenant_has_its_part_and_what_nobody_has(monkeypatch: pytest.Monkey
     # As much as a tenant may have at all.
     assert (lanes.room_of("a"), lanes.room_of("b"), lanes.room_of("c")) == (10, 10, 40)
     lanes.by_lane["d"] = lane("three", 45)
-    # All is taken: a tenant with less than a third of it gets up to a third.
+    # All room is taken: a tenant with less than a third of it gets up to a third.
     assert lanes.room_of("a") <= 0
     assert lanes.room_of("c") == 100 // 3 - 10

@@ -1,4 +1,4 @@
-"""Only leftovers that are known to be of no use are deleted."""
+"""Only leftovers that are known to be useless are deleted."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ REMOVED = Configuration(removed_pipelines={"sales": GONE})
 
 
 def left(configuration: Configuration, *, is_live: bool = True) -> set[str]:
-    """The generations of topics that nobody needs."""
+    """Return the generations of topics that nobody needs."""
     topics = [f"hifi.kept.sales{it}" for it in ("", ".2", ".3", ".4", ".5", ".x")]
     topics += [f"hifi.table.sums{it}" for it in ("", ".2", ".3", ".4", ".5", ".x")]
     topics += ["hifi.kept.other", "hifi.table.own", "hifi.table.none", "hifi.stream.sales"]

@@ -1,4 +1,4 @@
-"""Looking rows up for a batch of events: each has what its key has, and no key is an error."""
+"""Looking up rows for a batch of events: each gets its key's row, and no key is an error."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Impossible types are refused before anybody reads them, however deep they are."""
+"""Impossible types are refused before they are parsed, however deep they are."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +28,7 @@ def test_types_within_hundreds_of_types_are_refused_without_being_read(
 def test_what_python_has_no_stack_for_is_the_documents_own_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was tried again and again, in a new process each time."""
+    """Such a document was once tried again and again, in a new process each time."""
 
     def typed(*_: Any) -> None:
         raise RecursionError

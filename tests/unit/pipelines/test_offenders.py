@@ -1,4 +1,4 @@
-"""Suspects of an executor's end are tried alone; one that does it again is found in a few tries."""
+"""Suspects of an executor's end are tried alone; a repeat offender is found in a few tries."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def test_who_was_at_work_when_an_executor_ended_is_tried_alone() -> None:
         dict.fromkeys(PLACES, (0, 1_000))
     ] * 2
     end_well(book, good)
-    # One is well by that.
+    # A successful job clears one of the suspects.
     assert not book.lanes["t.good"].is_suspect
 
 
@@ -45,7 +45,7 @@ def test_what_was_at_work_for_a_moment_is_tried_first_and_others_go_on_before_th
     assert book.plan(6.1) == []
     (again,) = book.plan(6.3)
     assert who([again]) == [["t.good"]]
-    # Another executor has started meanwhile: from now on others work for as long as it rests.
+    # Another executor has started meanwhile: from now on others work while the offender rests.
     end_well(book, again, now_s=17.0)
     assert book.plan(28.9, ["t.good"]) == []
     assert who(book.plan(29.1, ["t.good"])) == [["t.bad"]]
@@ -58,7 +58,7 @@ def test_what_ended_an_executor_alone_rests_from_when_another_one_works() -> Non
     (good,) = book.plan(0.0)
     end_well(book, good, now_s=12.0)
     assert book.lanes["t.bad"].not_before_s == 22.0
-    # Later jobs do not make the rest longer.
+    # Later jobs do not extend the rest.
     have(book, 2_000)
     (again,) = book.plan(13.0)
     assert who([again]) == [["u.good"]]
@@ -74,7 +74,7 @@ def test_rests_begin_with_a_job_that_a_new_executor_has_done() -> None:
         PlannedJob((PipelineShare(it.id, {}, it.life),), is_shared=False)
         for it in book.lanes.values()
     )
-    # The event that ended it becomes a dead letter, and a window is closed, without an executor.
+    # Neither giving up the event that ended it nor closing a window needs an executor.
     book.done(bad, 5.0, 5.0, is_well=False)
     book.done(replace(good, is_quick=True), 0.1, 6.0)
     assert book.lanes["t.bad"].not_before_s == 10.0
@@ -83,7 +83,7 @@ def test_rests_begin_with_a_job_that_a_new_executor_has_done() -> None:
 
 
 def found_at(poison: int, book: PipelineBook, *, bad: int | None = None) -> list[float]:
-    """Work on 1,000 events of which one ends executors, and `bad` fails; gives the waits."""
+    """Work on 1,000 events, one of which ends executors, while `bad` fails; return the waits."""
     have(book, 1_000)
     (job,) = book.plan(0.0)
     book.suspect(job, 0.0)
@@ -105,7 +105,7 @@ def found_at(poison: int, book: PipelineBook, *, bad: int | None = None) -> list
             book.failed(job)
         else:
             if has_poison:
-                # The one that is left is a dead letter.
+                # The event that is left is a dead letter.
                 book.offended(job, now_s)
             book.done(job, 0.1, now_s, is_well=not has_poison)
             done += 1
@@ -113,7 +113,7 @@ def found_at(poison: int, book: PipelineBook, *, bad: int | None = None) -> list
         if book.lanes["t.bad"].position[PLACES[1]] >= 1_000:
             have(book, 1_000 + done)
     assert done < 60
-    # Once it is past that it has as many jobs alone as it has offended.
+    # Once past that event, the pipeline runs alone for as many jobs as it has offended.
     assert book.lanes["t.bad"].position[PLACES[1]] > poison
     return waits_s
 
@@ -139,7 +139,7 @@ def test_what_a_sink_has_begun_with_is_not_cut_for_a_suspicion() -> None:
 
 
 def ends(book: PipelineBook, lane_id: str, now_s: float) -> float:
-    """One ends an executor alone; gives for how long it rests."""
+    """End an executor with a lane that runs alone; return how long it rests."""
     lane = book.lanes[lane_id]
     lane.is_suspect, lane.not_before_s = True, now_s
     others = [each for each in book.lanes if each != lane_id]
@@ -157,7 +157,7 @@ def test_a_tenant_rests_longer_after_each_executor_that_it_ends_within_an_hour()
     rests_s = [ends(book, who, at_s) for who, at_s in zip(whose, times_s, strict=True)]
     assert rests_s == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0]
     assert ends(book, "other.bad", 2_100.0) == 10.0
-    # Those of the last hour: six are over.
+    # Only offences of the last hour count: six are older.
     assert ends(book, "t.bad", 4_500.0) == 40.0
 
 

@@ -1,4 +1,4 @@
-"""Receipts of pipelines: all that was read is covered once, and those of dead events say why."""
+"""Receipts of pipelines: every read event is covered once, and dead events have their reasons."""
 
 from pipelines.jobs.outcomes import Results, receipts
 from pipelines.lanes.shares import PipelineShare

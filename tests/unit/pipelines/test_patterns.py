@@ -1,4 +1,4 @@
-"""Regular expressions that could take forever are refused, with advice on what would do."""
+"""Regular expressions that could take forever are refused, with advice on an alternative."""
 
 import pytest
 
@@ -35,21 +35,21 @@ TRYING = [
     "(?i:ab+)",
 ]
 REFUSED = {
-    "(a+)+$": "repeats what can be matched in several ways",
-    "(a|b)*": "repeats what can be matched in several ways",
-    "(a?)*": "repeats what can be matched in several ways",
-    "(.*a){12}": "repeats what can be matched in several ways",
-    "((a{1,9}){1,9}){1,9}": "repeats what can be matched in several ways",
-    "(?:(a*)*b)*+": "repeats what can be matched in several ways",
-    "a*b*c*": "3 of its repeats give back",
-    "(a+){2,3}": "3 of its repeats give back",
+    "(a+)+$": "repeats a part that can be matched in several ways",
+    "(a|b)*": "repeats a part that can be matched in several ways",
+    "(a?)*": "repeats a part that can be matched in several ways",
+    "(.*a){12}": "repeats a part that can be matched in several ways",
+    "((a{1,9}){1,9}){1,9}": "repeats a part that can be matched in several ways",
+    "(?:(a*)*b)*+": "repeats a part that can be matched in several ways",
+    "a*b*c*": "3 of its repeats may give back",
+    "(a+){2,3}": "3 of its repeats may give back",
     "a?" * 10 + "b": "too many ways",
     "(a|b)" * 10: "too many ways",
     "(a{1,8}){1,8}": "too many ways",
     "x" * 513: "at most 512 characters",
     "(?=a)": "looks ahead or behind",
     "(?<!a)b": "looks ahead or behind",
-    "(?x)a b": "flags that are not",
+    "(?x)a b": "flags other than",
     r"(a)\1": "refers back",
     r"(?<n>a)\k<n>": "refers back",
     r"\Qa\E": "quotes with",
@@ -100,5 +100,5 @@ def test_the_patterns_of_a_document_share_their_steps() -> None:
     budget, one = PatternBudget(), judged(".*foo.*").steps(1_000)
     for _ in range(STEPS_MAX // one):
         budget.take(one)
-    with pytest.raises(PatternError, match="with those before it"):
+    with pytest.raises(PatternError, match="together with earlier patterns"):
         budget.take(one)

@@ -1,4 +1,4 @@
-"""Pipelines that share a job or go alone, and the search for events that cannot be worked on."""
+"""Pipelines that share a job or run alone, and the search for events that nothing can process."""
 
 import random
 
@@ -20,7 +20,7 @@ def book_of(*lanes: str, own_jobs_max: int = 4, at: int = 0, until: int = 0) -> 
     for lane in lanes:
         tenant, _, _ = lane.partition(".")
         book.enter(lane, tenant, {where: Reach(at, max(at, until)) for where in PLACES})
-        # They have shown that they are well.
+        # The lanes have shown that they work.
         book.lanes[lane].is_apart = False
     return book
 
@@ -85,7 +85,7 @@ def test_a_job_is_shared_by_so_many_and_there_are_so_many_shared_jobs() -> None:
     assert [len(job.shares) for job in jobs] == [SHARES_MAX] * SHARED_JOBS_MAX
     for job in jobs:
         end_well(book, job)
-    assert who(book.plan(1.0)) == [lanes[-3:]], "who has waited longest is first"
+    assert who(book.plan(1.0)) == [lanes[-3:]], "the longest wait comes first"
 
 
 def test_who_is_far_behind_goes_alone_with_more_at_a_time() -> None:
@@ -115,7 +115,7 @@ def test_what_may_have_been_written_is_a_repeat_and_nothing_else_is() -> None:
     have(book, 20)
     (job,) = book.plan(0.0)
     assert job.shares[0].repeats == dict.fromkeys(PLACES, 8)
-    # It was written, and is not known to be: all of it is a repeat.
+    # The event was written without confirmation: all of the range is a repeat.
     book.held_up(job, now_s=0.0)
     book.over(job)
     (again,) = book.plan(0.0)
@@ -180,7 +180,7 @@ def test_whatever_events_cannot_be_worked_on_each_is_found_alone_and_no_other_is
         (job,) = jobs
         (share,) = job.shares
         events = {(it, n) for it, (low, high) in share.ranges.items() for n in range(low, high)}
-        assert not events & (done | given_up), "nothing is done twice"
+        assert not events & (done | given_up), "an event is processed twice"
         if not events & poison:
             done |= events
             book.done(job, 0.1, now_s=0.0)
@@ -323,7 +323,7 @@ def test_sinks_that_are_away_leave_half_of_the_places_to_others() -> None:
     never_failed = {"t.4", "t.5"}
     later = {lane for lanes in who(book.plan(0.0)) for lane in lanes}
     assert never_failed <= later
-    assert len(later) == 4, "two places are left for those who have failed"
+    assert len(later) == 4, "two places are left for pipelines that failed"
     assert book.plan(0.0) == []
 
 

@@ -1,4 +1,4 @@
-"""A reducer's results are the same, however they came together."""
+"""A reducer's results are the same, in whatever order they were merged."""
 
 import json
 from collections import Counter
@@ -38,7 +38,7 @@ SUM = Reducer(reads="n BIGINT", begin=begin_sum, merge=add, finish=lambda state:
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Reducer], None]:
-    """`shop.sum` is what a test says; without a word it adds."""
+    """Install `shop.sum` as the test defines it; by default it adds."""
 
     def install(reducer: Reducer) -> None:
         monkeypatch.setattr(reducing, "reducer_of", lambda _: reducer)
@@ -63,14 +63,14 @@ def test_a_window_has_what_all_its_events_come_to(jobs: list[list[int]]) -> None
         change = kept.changed_by([Partial(0, MINUTE_MS, "{}", 0, 0, part)], 0, fold=fold)
         said += [json.loads(row.value) for row in change.rows]
         kept.apply(change)
-        # A reader of the records goes on with it.
+        # A reader of the records can continue from them.
         again = OpenWindows(BOTH, Head("s"))
         for key, value in change.records:
             again.read(key, value)
         kept = again
     assert said[-1]["sum"] == sum(map(sum, jobs))
     assert said[-1]["n"] == sum(map(len, jobs))
-    assert len(change.records[-1][1] or b"") < 200, "of many states one is kept"
+    assert len(change.records[-1][1] or b"") < 200, "one of many states is kept"
 
 
 def test_an_event_that_adds_nothing_is_counted_by_others() -> None:
@@ -97,7 +97,7 @@ def test_the_same_state_a_great_many_times_takes_few_steps(
 
 
 def events(*numbers: int | None) -> Any:
-    """The last of them is one that is not on its way any more."""
+    """Return events, the last of which is no longer on its way."""
     asked = [{"n": number} for number in numbers]
     return pa.array([*asked, None], pa.struct([pa.field("n", pa.int64())]))
 
@@ -132,9 +132,9 @@ def leaves(_: pa.RecordBatch) -> list[Any]:
 @pytest.mark.parametrize(
     ("begin", "why"),
     [
-        (dumb, "shop.sum: DumbError: it cannot be said"),
+        (dumb, "shop.sum: DumbError: its message cannot be read"),
         (leaves, "shop.sum: SystemExit: it has had enough"),
-        (none_too_few, "ValueError: it gave 0 states for 1 events"),
+        (none_too_few, "ValueError: it returned 0 states for 1 events"),
         (lambda _: [float("nan")], "ValueError: Out of range float values are not JSON compliant"),
         (lambda _: [{1, 2}], "TypeError: Object of type set is not JSON serializable"),
         (lambda _: 7, "TypeError: object of type 'int' has no len()"),
@@ -154,9 +154,9 @@ def test_what_keeps_too_much_or_goes_by_the_order_fails(
 ) -> None:
     installed(Reducer(reads="n BIGINT", begin=begin_sum, merge=lambda one, other: [one, other]))
     longest = {json.dumps("x" * 1_000 + str(nth)): 1 for nth in range(40)}
-    with pytest.raises(FunctionFailedError, match=f"bytes of a window of {STATE_BYTES_MAX:,}"):
+    with pytest.raises(FunctionFailedError, match=f"bytes per window; max {STATE_BYTES_MAX:,}"):
         folded(ToFold("shop.sum", longest))
-    with pytest.raises(FunctionFailedError, match=r"it comes to .* and in another order to"):
+    with pytest.raises(FunctionFailedError, match=r"its result is .* and in another order"):
         folded(ToFold("shop.sum", states(1, 2)), both_ways=True)
     assert folded(ToFold("shop.sum", states(1, 2))).says == '[{"sum":1},{"sum":2}]'
 

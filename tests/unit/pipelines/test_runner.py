@@ -1,4 +1,4 @@
-"""The course of a job: the word given before, the records stored after, the effect of a fault."""
+"""The course of a job: the announcement before, the records stored after, the effect of a fault."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ def document(name: str) -> Pipeline:
 
 @dataclass
 class KeptWriters:
-    """Writers like `SlotWriters`, with one for each pipeline, that keep the rows they get."""
+    """Writers like `SlotWriters`, one for each pipeline, that keep the rows they get."""
 
     broken: set[str] = field(default_factory=set)
     said: list[tuple[str, list[RecordOut], Reaches]] = field(default_factory=list)
@@ -66,10 +66,10 @@ class NoSpark:
         return self.trouble
 
     async def wait_for_executor(self) -> None:
-        """There is one."""
+        """Return at once: the executor is there."""
 
     async def get(self) -> None:
-        """The session that a job is run with is not looked at here."""
+        """Return nothing: no test looks at the session of a job."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def test_who_cannot_be_written_for_is_tried_again_and_holds_up_no_other(
     ground.run()
     assert ran == [["bad", "good"] if is_late else ["good"]]
     assert ground.reach("good") == Reach(10, 10)
-    # Whether its rows were written is not known: they are repeats when they are written again.
+    # Nobody knows whether the job's rows were written: they count as repeats when written again.
     assert ground.reach("bad") == Reach(0, 10)
 
 
@@ -295,7 +295,7 @@ def test_what_kafka_has_deleted_is_looked_for_where_there_is_an_archive(
     ground.run()
     assert (ground.lost, ground.reach("a").at) == ([], 0)
     assert ground.book.lanes[document("a").lane_id].earlier.unknown({WHERE: 0}) == {WHERE: 0}
-    assert ground.book.plan(time.monotonic()) == [], "nobody has looked yet"
+    assert ground.book.plan(time.monotonic()) == [], "the archive has not been listed yet"
 
 
 @pytest.mark.parametrize("is_away", [False, True])
@@ -318,7 +318,7 @@ def test_an_event_out_of_an_archive_that_cannot_be_worked_on_rests(
     monkeypatch.setattr(runner_module, "run_job", job)
     ground.run()
     if is_away:
-        # That it is not there is no fault of the event's.
+        # A missing object is not the event's fault.
         assert (ground.reach("a"), lane.deaths) == (Reach(12, 13), 1)
         return
     _, (_, letter), _ = ground.writers.said[-1]
@@ -371,7 +371,7 @@ def test_an_event_of_an_offender_that_merely_fails_does_not_end_the_search(
     for _ in range(2):
         ground.rested()
         ground.run()
-    assert ground.reach("a").at == 1, "the first is a dead letter"
+    assert ground.reach("a").at == 1, "the first event is a dead letter"
     assert (lane.guilty_to, lane.is_suspect) == ({WHERE: 16}, True)
 
 
@@ -392,6 +392,6 @@ def test_who_is_late_through_others_is_tried_alone_and_not_cut(
     ground.rested()
     began_s = time.monotonic()
     ground.run()
-    # Alone nobody else is at fault, and others go on first.
+    # When it runs alone, nobody else is at fault, and others go first.
     assert lane.cut_to == {WHERE: 1 if trouble else 2}
     assert lane.not_before_s > began_s if trouble else lane.not_before_s == 0.0

@@ -1,4 +1,4 @@
-"""An event is taken once, however its repeats come, and keys are forgotten by the broker's time."""
+"""An event is taken once, however its repeats arrive, and keys expire by the broker's time."""
 
 import pytest
 from hypothesis import given, settings

@@ -31,7 +31,7 @@ class OneLog(MemoryLog):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """There is nothing to end."""
+        """End nothing."""
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def done(log: OneLog, sink: StoringSink, ranges: Ranges) -> TeeEnd:
 
 
 def test_all_of_each_range_is_handed_over_and_nothing_beside(log: OneLog) -> None:
-    # Offsets that are missing in between are marks of Kafka's own.
+    # Missing offsets in between are Kafka's own marks.
     log.write(a_record(WHERE, offset) for offset in (3, 4, 6, 7, 9))
     log.write(a_record(OTHER, offset) for offset in (0, 1))
     sink = StoringSink()
@@ -125,7 +125,7 @@ def test_what_kafka_has_deleted_before_it_was_kept_is_told(log: OneLog) -> None:
     log.write(a_record(WHERE, offset) for offset in range(3))
     log.forget(WHERE, 2)
     end = done(log, StoringSink(), {WHERE: (0, 3)})
-    assert end.away.startswith(f"{TOPIC}, Kafka partition 0, has nothing at 0 any more")
+    assert end.away.startswith(f"{TOPIC}, Kafka partition 0, no longer has the event at 0")
 
 
 @pytest.mark.parametrize("harm", ["silent", "leaderless"])
@@ -165,6 +165,6 @@ def test_a_job_comes_to_what_its_tasks_have_done(log: OneLog) -> None:
     made = run_tee(Tasks(), "kafka", sink, ranges, pool="p")  # type: ignore[arg-type]
     assert (made.passed, made.event_time_ms_min) == (3, AT_MS - 120_000)
     assert sum(made.event_times.values()) == 3
-    assert sum(each.value == b"over" for each in made.records) == 2, "of each task"
+    assert sum(each.value == b"over" for each in made.records) == 2, "one such record for each task"
     with pytest.raises(SinkAwayError, match="nobody"):
         run_tee(Tasks(), "kafka", StoringSink("nobody"), ranges, pool="p")  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pytest
 from pipelines.parts.whole_events import whole_events
 
 ROWS = [
-    # Offset, outcome and value: of the third event one row is dead, and so all of it is.
+    # Offset, outcome and value: one row of the third event is dead, so all of the event is.
     *((0, "passed", b"a"), (0, "filtered", None), (0, "passed", b"b")),
     *((1, "filtered", None), (1, "filtered", None)),
     *((2, "passed", b"c"), (2, "dead", b"whole"), (2, "passed", b"d"), (2, "dead", b"whole")),

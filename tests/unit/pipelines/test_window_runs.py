@@ -1,7 +1,7 @@
-"""Seeded runs: wild clocks, logs that stand still, an hour of backlog, idle streams, deaths.
+"""Seeded runs: wild clocks, stuck logs, an hour of backlog, idle streams, deaths.
 
-All of it is the real thing but Kafka, whose logs stand in lists, and Spark, whose rule for late
-events is written here once more. A run is replayed by its seed, which its test's name has.
+Everything is real except Kafka, whose logs are lists, and Spark, whose rule for late events is
+written again here. A run is replayed by its seed, which is part of its test's name.
 """
 
 import json
@@ -50,17 +50,17 @@ LANE = PIPELINE.lane_id
 START_MS = 1_800_000_000_000
 RUN_MS = 40 * MINUTE_MS
 LOOK_MS = 100
-# Issue 18: a window of an idle stream is over by then.
+# Issue 18: by then, a window of an idle stream is closed.
 CLOSED_WITHIN_MS = 2_000
 
 
 @dataclass
 class Run:
-    """A stream, and who counts it."""
+    """A stream, and the process that counts it."""
 
     dice: random.Random
     now_ms: int = START_MS
-    # For each partition: when each event was stored, when it says that it happened, and its key.
+    # For each partition: when each event was stored, the time that it gives, and its key.
     logs: dict[KafkaPartition, list[tuple[int, int, str]]] = field(
         default_factory=lambda: {where: [] for where in PLACES}
     )
@@ -76,7 +76,7 @@ class Run:
         self.begin()
 
     def begin(self) -> None:
-        """Go on with the stored records, and with nothing else, as a new process does."""
+        """Continue from the stored records, and from nothing else, as a new process does."""
         self.job = None
         self.book = PipelineBook(events_max=200, time_box_s=5.0, own_jobs_max=4)
         reaches = {where: Reach(at, at) for where, at in self.position.items()}
@@ -96,9 +96,9 @@ class Run:
             self.logs[where].append((self.now_ms, happened_ms, self.dice.choice("ab")))
 
     def look(self) -> None:
-        """Look as the loop does: ask for the ends where somebody answers."""
+        """Look as the loop does: fetch the ends where a broker answers."""
         ends = {where: len(log) for where, log in self.logs.items() if where not in self.away}
-        # The brokers' time as it is known: never later than it is.
+        # The brokers' time as the process knows it: never later than it is.
         self.book.see_ends(ends, self.now_ms - self.dice.randrange(20))
         if self.job is not None and self.now_ms >= self.job[0]:
             self.end(*self.job[1:])
@@ -143,7 +143,7 @@ class Run:
         return [{"late": late}], Results(passed=passed, stored_ms=stored_ms, found=found)
 
     def end(self, job: PlannedJob, told: list[dict[str, Any]], made: Results) -> None:
-        """All of it is stored, and then it counts."""
+        """Store all results of the job; only then do they count."""
         share = job.shares[0]
         change, _ = self.keeper.change(PIPELINE, share, made, PLACES, room=2**40)
         self.stored |= dict(change.records)
@@ -151,7 +151,7 @@ class Run:
         self.late += told[0]["late"]
         for row in change.rows:
             key = (row.group, row.start_ms)
-            assert key not in self.counts, "a window was over, and was written again"
+            assert key not in self.counts, "a closed window was written again"
             self.counts[key] = json.loads(row.value)["n"]
             self.written_ms[key] = self.now_ms
         self.keeper.is_done(change, share, made)
@@ -162,7 +162,7 @@ class Run:
 
     @property
     def is_done(self) -> bool:
-        """Whether all is read, and no window is open."""
+        """Return whether everything is read, and no window is open."""
         return not self.book.news(LANE) and len(self.keeper.kept) == 0 and self.job is None
 
 
@@ -172,7 +172,7 @@ def run(seed: int) -> Run:
     stopped_from = START_MS + it.dice.randrange(2 * MINUTE_MS, 12 * MINUTE_MS)
     idle_from = START_MS + it.dice.randrange(25 * MINUTE_MS, 35 * MINUTE_MS)
     if backlog:
-        # An hour of events lies there before anybody reads.
+        # An hour of events is there before anybody reads.
         for _ in range(600):
             it.now_ms += HOUR_MS // 600
             it.post(it.dice.randrange(8))
@@ -185,7 +185,7 @@ def run(seed: int) -> Run:
         if it.now_ms < idle_from and it.dice.random() < 0.2:
             it.post(it.dice.randrange(3))
         if it.dice.random() < 0.0005:
-            # It dies: somebody else does again all that was under way.
+            # The process dies: another one repeats all that was under way.
             it.begin()
         it.look()
     while not it.is_done and it.now_ms < until_ms + 10 * MINUTE_MS:
@@ -199,9 +199,9 @@ def check(seed: int) -> None:
     read = sum(map(len, it.logs.values()))
     assert it.is_done
     assert read > 1_000
-    # None was dropped: each is in a window that was written, or was late and is counted as such.
+    # No event was dropped: each is in a window that was written, or was late and counted as late.
     assert sum(it.counts.values()) + it.late == read
-    # Those that the stream ended with were over in time, though nothing came any more.
+    # The last windows of the stream closed in time, though nothing more arrived.
     assert WINDOW is not None
     last = max(max((at for at, _, _ in log), default=0) for log in it.logs.values())
     over = {key: key[1] + WINDOW.size_ms + WINDOW.late_ms for key in it.counts}

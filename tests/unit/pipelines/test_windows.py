@@ -1,4 +1,4 @@
-"""Windows are merged to what a recount of all their events has, however these came."""
+"""Merged windows equal a recount of all their events, in whatever order these arrived."""
 
 import json
 from collections import defaultdict
@@ -52,7 +52,7 @@ JOBS = st.lists(EVENTS, min_size=1, max_size=6)
 
 
 def hourly(events: Sequence[Event]) -> list[Partial]:
-    """Spark's results from these events, in a job."""
+    """Return Spark's results from these events, in one job."""
     groups: dict[tuple[int, str], list[Event]] = defaultdict(list)
     for event in events:
         groups[event[0] - event[0] % MINUTE_MS, event[1]].append(event)
@@ -75,14 +75,14 @@ def hourly(events: Sequence[Event]) -> list[Partial]:
 
 
 def single(events: Sequence[Event]) -> list[Partial]:
-    """A session of each event."""
+    """Return a session of each event."""
     return [
         Partial(at, at + MINUTE_MS, json.dumps({"k": key}), at, 0, [1]) for at, key, _ in events
     ]
 
 
 def stored(kept: OpenWindows, change: KeptChange, log: dict[bytes, bytes | None]) -> OpenWindows:
-    """Store the change, and check that a reader of the records has what their writer has."""
+    """Store the change, and check that a reader of the records has the writer's state."""
     kept.apply(change)
     log |= dict(change.records)
     again = OpenWindows(kept.of, Head(kept.head.shape))
@@ -139,7 +139,7 @@ def test_a_final_row_is_written_once_and_has_all(jobs: list[list[Event]]) -> Non
 
 
 def sessions_of(events: Sequence[Event]) -> list[tuple[str, int, int, int]]:
-    """The sessions of these events, counted at once."""
+    """Return the sessions of these events, counted at once."""
     found = []
     for key in ("a", "b"):
         begun: list[int] = []
@@ -170,7 +170,7 @@ def test_a_window_is_over_once_all_has_been_read_past_its_end_and_its_late_ones(
     assert not kept.changed_by([], 3 * MINUTE_MS - 1).gone
     change = kept.changed_by([], 3 * MINUTE_MS)
     assert (change.rows, [value for _, value in change.records[1:]]) == ([], [None])
-    # A window that is over when it is stored is never kept.
+    # A window that is already over when it is stored is not kept.
     assert not kept.changed_by(hourly([(7, "b", 1)]), FAR_MS).opened
 
 
@@ -188,7 +188,7 @@ def test_there_is_no_more_room_than_there_is(monkeypatch: pytest.MonkeyPatch) ->
     kept.apply(kept.changed_by(hourly([(1, "a", 1)]), 0))
     with pytest.raises(TooMuchKeptError, match="1 windows are open"):
         kept.changed_by(hourly([(1, "b", 1)]), 0)
-    assert kept.changed_by(hourly([(2, "a", 1)]), 0).opened, "what is open goes on"
+    assert kept.changed_by(hourly([(2, "a", 1)]), 0).opened, "open windows continue"
     monkeypatch.setattr(open_windows, "CHANGED_MAX", 1)
     with pytest.raises(TooManyChangedError):
         kept.changed_by(hourly([(1, "a", 1), (1, "b", 1)]), 0)
@@ -213,7 +213,7 @@ def test_a_row_is_called_by_its_values_and_no_two_are_called_the_same() -> None:
     assert group_of('{"k":"a/b"}', ["k"]) == "a%2Fb"
     assert group_of('{"n":5}', ["k", "n"]) == "%-/5"
     assert group_of('{"k":"\\u0000\\u00e4"}', ["k"]) == "%00ä"
-    # Each of these was called "all", and of two there was one row.
+    # Each of these groups was once called "all", so two of them had one row.
     alike = [
         "{}",
         '{"k":""}',

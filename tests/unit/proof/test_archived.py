@@ -105,9 +105,9 @@ def paths(*objects: ArchivedObject) -> list[str]:
 def test_a_life_goes_on_where_another_ends_or_was_cut_off() -> None:
     before = paths(made(3, 10), made(10, 20), made(0, 5, partition=1))
     assert continues(paths(made(20, 25), made(5, 9, partition=1)), before)
-    assert continues(paths(made(10, 20), made(20, 25)), before), "a range that was done again"
+    assert continues(paths(made(10, 20), made(20, 25)), before), "a range that was repeated"
     assert not continues(paths(made(0, 25), made(5, 9, partition=1)), before)
-    assert not continues(paths(made(3, 10)), before), "from its beginning on it is all there"
+    assert not continues(paths(made(3, 10)), before), "the range is complete from its beginning"
     assert not continues(paths(made(15, 25)), before)
     assert not continues(paths(made(0, 25, partition=2)), before)
     assert not continues([], before)
@@ -121,4 +121,4 @@ def test_each_life_is_below_its_archive() -> None:
     assert life_in(f"{one.id.root}/") == "kJ9_-q"
     assert life_in(one.id.manifests) is None
     told = one.to_json().replace(b'"life":"kJ9_-q",', b"")
-    assert ArchivedObject.from_json(told) == made(5, 12), "as they were written first"
+    assert ArchivedObject.from_json(told) == made(5, 12), "the first form of the record"

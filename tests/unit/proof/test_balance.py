@@ -1,4 +1,4 @@
-"""The books balance whatever the order and however often receipts come, and no loss can hide."""
+"""The books balance in whatever order and however often receipts arrive, and no loss can hide."""
 
 from collections import Counter
 from typing import TypeAlias
@@ -21,7 +21,7 @@ DELIVERED, WAITING, DEAD = (
     ReceiptOutcome.WAITING,
     ReceiptOutcome.DEAD,
 )
-# The best that has become of an event counts.
+# The best outcome of an event counts.
 RANKS = (DELIVERED, DEAD, WAITING)
 
 
@@ -112,9 +112,9 @@ def test_books_are_the_table(receipts: list[Receipt], balance: Balance) -> None:
 @pytest.mark.parametrize(
     ("receipts", "position", "balance"),
     [
-        # Events that the lane has passed without an outcome are lost, also after the last outcome.
+        # Events that the lane has passed without an outcome are lost, even after the last outcome.
         ([a_receipt(DELIVERED, (0, 5))], 8, Balance(10, 5, 0, 0, 2, 3)),
-        # Events that it has not come to are not lost, also before an outcome.
+        # Events that the lane has not reached are not lost, even before an outcome.
         ([a_receipt(DELIVERED, (0, 5), (6, 10))], 3, Balance(10, 9, 0, 0, 1, 0)),
     ],
 )
@@ -144,7 +144,7 @@ def test_kafka_partitions_are_balanced_on_their_own() -> None:
     assert found == Balance(15, 5, 0, 0, 10, 0)
 
 
-# A receipt as the model sees it: outcome, Kafka partition, interval of offsets, re-drives.
+# A receipt in the model: outcome, Kafka partition, interval of offsets, redrives.
 Entry: TypeAlias = tuple[ReceiptOutcome, int, int, int, int]
 entries = st.lists(
     st.tuples(
@@ -160,7 +160,7 @@ logs = st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: (min(p
 
 
 def best_of(taken: list[Entry], partition: int, offset: int) -> ReceiptOutcome | None:
-    """The outcome that counts among all that were reported for one event."""
+    """Return the outcome that counts among all that were reported for one event."""
     said = [
         (entry[0], entry[4])
         for entry in taken
@@ -173,17 +173,17 @@ def best_of(taken: list[Entry], partition: int, offset: int) -> ReceiptOutcome |
 
 
 def begins_at(first: int, position: int) -> int:
-    """A lane that is behind the log owes what the log does not hold any more."""
+    """Return the first offset of a lane's debt; it may be one that the log no longer holds."""
     return min(first, position or first)
 
 
 def brute_force(
     taken: list[Entry], log: dict[int, tuple[int, int]], position: dict[int, int]
 ) -> Counter[str]:
-    """Every offset on its own, without an interval in sight."""
+    """Count every offset on its own, without intervals."""
     sums: Counter[str] = Counter()
     for partition, (first, end) in log.items():
-        # One that never spoke is believed to be at its last outcome.
+        # A lane without a reported position is taken to be at its last outcome.
         last = max((e[3] for e in taken if e[1] == partition and e[2] < e[3]), default=0)
         at = position.get(partition, 0) if position else last
         for offset in range(begins_at(first, position.get(partition, 0)), end):

@@ -1,4 +1,4 @@
-"""Sets of offsets behave as Python's own sets do, and stay merged."""
+"""Sets of offsets behave like Python's own sets, and stay merged."""
 
 from itertools import pairwise
 
@@ -46,7 +46,7 @@ def test_minus_and_union_are_those_of_sets(
     a, b = Offsets.of(one), Offsets.of(other)
     assert members(a.minus(b)) == plain(one) - plain(other)
     assert a.union(b) == Offsets.of([*one, *other])
-    assert a == Offsets.of(one), "the operands stay as they were"
+    assert a == Offsets.of(one), "an operand was changed"
 
 
 @given(intervals, bounds, bounds)

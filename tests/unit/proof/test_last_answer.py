@@ -1,4 +1,4 @@
-"""Kept answers are bounded whatever a destination says, and show no secret."""
+"""Kept answers are bounded whatever a destination answers, and show no secret."""
 
 import msgspec
 from hypothesis import given
@@ -37,7 +37,7 @@ def test_all_receipts_of_a_batch_have_room_for_one_answer(
 ) -> None:
     shared = share_room(failed, receipt_count=receipt_count)
     assert len(shared) == len(failed)
-    # The words about each beside its answer are written whatever the room.
+    # Each event's own words beside its answer are written even without room.
     written = receipt_count * sum(map(size_of, shared))
     assert written <= max(ANSWER_BYTES_MAX, 110 * receipt_count * len(failed))
 
@@ -49,7 +49,7 @@ def test_a_short_answer_is_kept_whole_and_a_long_one_by_its_beginning() -> None:
     (cut,) = share_room([long])
     assert cut.text == "\u00e9" * ((1024 - 110 - 3) // 2) + "\u2026"
     assert cut.headers == {}
-    # Half of a character is none.
+    # Half a character is cut off.
     assert FailedTry(1, "x", text="\u00e9" * 3).within(4).text == "\u2026"
     assert FailedTry(1, "x", text="a\u00e9\u00e9").within(4).text == "a\u2026"
 
@@ -72,7 +72,7 @@ def test_of_headers_only_those_are_told_that_help_and_no_query_is() -> None:
 
 
 def test_a_batch_without_a_receipt_has_nothing_to_share() -> None:
-    """In an ordered stream, the first event of a batch that is not taken stays where it is."""
+    """In an ordered stream, the first event of a refused batch stays where it is."""
     failed = FailedTry(at_ms=1_700_000_000_000, reason="status_503", text="no")
     assert share_room([failed], receipt_count=0) == ()
     assert share_room([], receipt_count=1) == ()
@@ -98,7 +98,7 @@ def test_an_answer_is_as_short_as_a_line_and_one_that_was_cut_its_beginning(text
     assert not any(map(str.isdigit, whole))
     assert is_answer(whole, whole)
     last = cut.removesuffix("*")[-1:]
-    # A word that was cut may have had a digit further on.
+    # A word that was cut may have continued with a digit.
     assert is_answer(whole, cut) or (cut.endswith("*") and last and not last.isspace())
     assert is_answer(cut, whole) is is_answer(whole, cut)
 

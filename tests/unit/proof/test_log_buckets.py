@@ -1,4 +1,4 @@
-"""Quantiles from buckets are within 1 % of the truth, however the buckets came together."""
+"""Quantiles from buckets are within 1 % of the truth, however the buckets were merged."""
 
 import math
 from collections import Counter

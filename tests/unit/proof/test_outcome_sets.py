@@ -1,4 +1,4 @@
-"""One rule says which outcome counts, and forgetting what is delivered changes no answer."""
+"""One rule decides which outcome counts, and forgetting delivered events changes no answer."""
 
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ DELIVERED, WAITING, DEAD = (
 RANKS = (WAITING, DEAD)
 END = 20
 
-# An outcome, the interval of offsets, after how many re-drives.
+# An outcome, the interval of offsets, and the number of redrives before it.
 Entry: TypeAlias = tuple[ReceiptOutcome, int, int, int]
 entries = st.lists(
     st.tuples(
@@ -38,7 +38,7 @@ def outcomes_of(taken: list[Entry], *, settles: bool = False) -> OutcomeSets:
 
 
 def what_counts(taken: list[Entry], offset: int) -> ReceiptOutcome | None:
-    """Every offset on its own, without an interval in sight."""
+    """Find the outcome of each offset on its own, without intervals."""
     said = [(redrives, o) for o, first, end, redrives in taken if first <= offset < end]
     if any(outcome is DELIVERED for _, outcome in said):
         return DELIVERED
@@ -69,14 +69,14 @@ def test_forgetting_what_is_delivered_changes_no_answer(taken: list[Entry]) -> N
     told = outcomes_of(taken, settles=True)
     assert told.dead == whole.dead
     assert told.waiting == whole.waiting
-    # So the same are delivered: events neither dead, nor waiting, nor without an outcome.
+    # So the delivered events are the same: neither dead, nor waiting, nor without an outcome.
     assert told.no_outcome(END) == whole.no_outcome(END)
     counting = [what_counts(taken, offset) for offset in range(END)]
     assert len(told.no_outcome(END)) == counting.count(None)
     for outcome in RANKS:
         assert told.count(outcome, 3, 15) == counting[3:15].count(outcome)
     assert told.end == whole.end
-    # Below the base nothing is untold.
+    # Below the base every event has an outcome.
     known = whole.delivered.union(whole.dead).union(whole.waiting)
     assert not len(Offsets.of([(0, told.base)]).minus(known))
 

@@ -164,7 +164,7 @@ def test_receipts_come_off_their_sheets_as_they_went_on(sizes: list[int]) -> Non
     lines = [bytes([65 + nth]) * size for nth, size in enumerate(sizes)]
     sheets = list(sheets_of(lines))
     assert [line for sheet in sheets for line in sheet.split(b"\n")] == lines
-    # No sheet is longer than it may be, unless a single receipt is.
+    # No sheet exceeds its maximum, except one with a single receipt.
     assert all(len(sheet) <= SHEET_BYTES_MAX or b"\n" not in sheet for sheet in sheets)
     for one, after in itertools.pairwise(sheets):
         assert len(one) + 1 + len(after.split(b"\n")[0]) > SHEET_BYTES_MAX

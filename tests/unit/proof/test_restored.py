@@ -1,4 +1,4 @@
-"""Reports of restores: the newest one counts, and the events that were put back are found."""
+"""Reports of restores: the newest one counts, and restored events are found."""
 
 import pytest
 from msgspec.structs import replace
@@ -35,12 +35,12 @@ def test_what_was_put_back_is_told_by_its_offsets_and_what_was_left_out_is_not()
         made.add(0, event(offset), is_of_whole=True)
     made.leave_out(0)
     made.add(1, event(2), is_of_whole=True)
-    # It was cut here, and goes on from its own report.
+    # The restore was interrupted here, and continues from its own report.
     made = PutBack(RestoredEvents.from_json(made.said(8).to_json()))
     made.add(0, event(8), is_of_whole=True)
     made.leave_out(0)
     made.add(0, event(10), is_of_whole=True)
-    # One by one they would be too many.
+    # Listed one by one, the offsets would be too many.
     made.add(0, event(12), is_of_whole=False)
     made.add(0, event(14), is_of_whole=True)
     said = made.said(9)
@@ -58,7 +58,7 @@ def test_what_was_put_back_is_told_by_its_offsets_and_what_was_left_out_is_not()
         (Origin(TOPIC, 0, 6), 0, False),
         (Origin(TOPIC, 1, 3), 0, False),
         (Origin(stream_topic("others"), 0, 3), 0, False),
-        # Events of a topic that had the name before, or after.
+        # Events of an earlier or later topic of that name.
         (Origin(TOPIC, 0, 3), -60_000, False),
         (Origin(TOPIC, 0, 3), 70_000, False),
         (Origin(TOPIC, 0, 3), -50_000, True),

@@ -1,4 +1,4 @@
-"""A statement is the same bytes for everybody, and its root stands for exactly one set of ids."""
+"""A statement has the same bytes for everybody, and its root stands for exactly one set of ids."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ STATEMENT = Statement(
 
 
 def rfc_root(leaves: list[bytes]) -> bytes:
-    """RFC 9162, 2.1.1, as it stands there."""
+    """Compute the root exactly as in RFC 9162, 2.1.1."""
     if not leaves:
         return hashlib.sha256().digest()
     if len(leaves) == 1:

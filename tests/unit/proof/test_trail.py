@@ -1,4 +1,4 @@
-"""A trail keeps the records about its events, and nothing else of all that is read."""
+"""A trail keeps the records about its events, and no others of those read."""
 
 from dataclasses import replace
 

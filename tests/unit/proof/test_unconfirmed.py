@@ -1,4 +1,4 @@
-"""A receipt of waiting or dead events counts once its lane has passed what it read."""
+"""A receipt of waiting or dead events counts once its lane has passed their records."""
 
 import pytest
 from msgspec.structs import replace
@@ -22,10 +22,10 @@ def dead(first: int, end: int, read_at: Origin | None = None) -> Receipt:
 @pytest.mark.parametrize(
     ("position", "is_sure"),
     [
-        # The lane never said anything, or Kafka has forgotten it: its receipt is all there is.
+        # The lane never reported, or Kafka has forgotten its report: only the receipt is known.
         ({}, True),
         ({(TIER, 0): 99}, True),
-        # It has, but not of this Kafka partition, which it therefore has not passed.
+        # The lane reported, but not for this Kafka partition, which it therefore has not passed.
         ({KafkaPartition(TOPIC, 1): 99}, False),
         ({KafkaPartition(TOPIC, 0): 3}, False),
         ({KafkaPartition(TOPIC, 0): 4}, True),

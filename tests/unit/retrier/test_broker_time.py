@@ -1,4 +1,4 @@
-"""The retrier asks each broker what time it is, and believes the slowest."""
+"""The retrier asks each broker for its time, and trusts the slowest."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ BROKERS = 5
 
 @dataclass
 class Writer:
-    """A producer of a cluster in which each broker is ten seconds behind the one before."""
+    """A producer of a cluster in which each broker is ten seconds behind the previous one."""
 
     asked: list[int] = field(default_factory=list)
 

@@ -21,7 +21,7 @@ def test_it_goes_no_further_than_the_bound() -> None:
 
 
 def test_it_never_goes_back() -> None:
-    """A clock that was set back makes less due than there was."""
+    """After a clock was set back, fewer events are due than before."""
     assert bounded({A: 9}, {A: 4}, events_max=10) == {}
 
 

@@ -1,4 +1,4 @@
-"""Copies that may arrive before waiting events: the retrier's knowledge, and its words on them."""
+"""Copies that may arrive before waiting events: the retrier's knowledge, and its reports."""
 
 import asyncio
 from contextlib import suppress
@@ -28,7 +28,7 @@ DEADLINE_S = 100.0
 
 
 class Ground:
-    """The records in `hifi.lanes`, and somebody who follows them."""
+    """The records in `hifi.lanes`, and a reader that follows them."""
 
     def __init__(self) -> None:
         self.log, self.outlet = MemoryLog(), MemoryOutlet()
@@ -54,7 +54,7 @@ class Ground:
 
 
 def covered(doubts: Doubts, upto: int = 12) -> list[int]:
-    """Offsets of the stream of which a waiting copy is in doubt."""
+    """Return the stream's offsets of which a waiting copy is in doubt."""
     return [
         n
         for n in range(upto)
@@ -65,7 +65,7 @@ def covered(doubts: Doubts, upto: int = 12) -> list[int]:
 
 
 def read_again(doubts: Doubts, upto: int = 12) -> list[int]:
-    """The same by where in a tier it was read."""
+    """Return the same doubts by offset in a tier."""
     waiting = replace(an_envelope(0), destination_id="other/one", history=a_history())
     return [n for n in range(upto) if doubts.cover(replace(waiting, read_at=Origin(*A, n)))]
 
@@ -77,7 +77,7 @@ def test_what_its_lane_has_passed_and_nobody_sent_again_is_in_no_doubt() -> None
 
 
 def test_what_its_lane_has_not_passed_may_be_sent_again() -> None:
-    """Nobody goes on yet, or somebody does at this very moment."""
+    """Nobody sends for the lane yet, or somebody does at this very moment."""
     ground = Ground()
     ground.write(mark_record(SHOP, Mark(4, 9)))
     assert covered(ground.now()) == list(range(4, 12))
@@ -90,7 +90,7 @@ def test_what_was_sent_again_stays_in_doubt_whoever_passes_it() -> None:
     ground.write(
         mark_record(SHOP, Mark(4, 7)),
         repeats_record(SHOP, ((4, 7),)),
-        # A mark by its first owner, and one by the process that sent it again.
+        # A mark by the lane's first owner, and one by the process that sent again.
         mark_record(SHOP, Mark(7, 7, late=True)),
         mark_record(SHOP, Mark(9, 9)),
     )
@@ -128,14 +128,14 @@ def test_what_it_reads_again_is_said_once() -> None:
 def test_who_cannot_tell_labels_all_and_waits_for_nobody(
     monkeypatch: pytest.MonkeyPatch, *, is_leaderless: bool
 ) -> None:
-    """Otherwise all tenants' retries would stand still for the sake of a few."""
+    """Otherwise all tenants' retries would stand still because of a few."""
     monkeypatch.setattr(known_doubts, "_PATIENCE_S", 0.05)
     ground = Ground()
     if is_leaderless:
         ground.log.leaderless.add(MARKS)
         doubts = ground.now()
     else:
-        # Nobody follows it.
+        # Nobody follows the log.
         ground.write(mark_record(SHOP, Mark(9, 9)))
         doubts = asyncio.run(ground.doubts.now({}, now_ms=NOW_MS))
     assert covered(doubts) == list(range(12))

@@ -35,7 +35,7 @@ ORDER = ReplayOrder(
 
 
 class ReplayGround:
-    """A replay of ORDER, and what its retrier knows; nothing asks Kafka before it has put any."""
+    """A replay of ORDER with its retrier's knowledge; Kafka is asked only after a first write."""
 
     def __init__(self, *, within_s: float = 30.0) -> None:
         self.config, self.states = ConfigFeed(NOBODY), StateFeed(NOBODY)
@@ -95,10 +95,10 @@ def test_it_has_failed_once_what_it_is_for_is_gone_or_somebody_elses() -> None:
 @pytest.mark.parametrize(
     ("state", "until_ms", "why"),
     [
-        (BreakerState.OPEN, NOW_MS + 1, "the destination is not sent to: open"),
+        (BreakerState.OPEN, NOW_MS + 1, "nothing is sent to the destination: open"),
         # The next request is the probe.
         (BreakerState.OPEN, NOW_MS, ""),
-        (BreakerState.HALF_OPEN, NOW_MS + 1, "the destination is not sent to: half_open"),
+        (BreakerState.HALF_OPEN, NOW_MS + 1, "nothing is sent to the destination: half_open"),
     ],
 )
 def test_it_waits_while_the_destination_fails(state: BreakerState, until_ms: int, why: str) -> None:
@@ -111,7 +111,7 @@ def test_it_waits_while_the_destination_asks_for_it_is_disabled_or_paused() -> N
     gate = Flow(gate=RateGate(closed_until_ms=NOW_MS + 1))
     assert (
         held.why(record(gate, FlowState.RATE_LIMITED))
-        == "the destination is not sent to: rate-limited"
+        == "nothing is sent to the destination: rate-limited"
     )
     assert held.why(record(Flow(), FlowState.DISABLED)) == "the destination is disabled"
     held.know(replace(TO, is_disabled=True))
@@ -122,12 +122,12 @@ def test_it_waits_while_the_destination_asks_for_it_is_disabled_or_paused() -> N
 
 def test_it_waits_while_the_destination_has_more_than_it_takes_on_any_machine() -> None:
     held, well = ReplayGround(), ""
-    full = "more events come for the destination than it takes"
+    full = "the destination gets more events than it takes"
 
     def told(parked: int, store: str = "m1-1") -> str:
         return held.why(record(Flow(parks={"budget": parked}), FlowState.CLOSED, store=store))
 
-    # Events that were parked before it came are none of its business.
+    # Events that were parked before the replay began do not count.
     assert (told(10_000), told(10_500), told(90_000, "m2-1")) == (well, well, well)
     assert (told(90_001, "m2-1"), told(10_500)) == (full, full)
     brief = ReplayGround(within_s=1e-6)

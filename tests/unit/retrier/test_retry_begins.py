@@ -1,4 +1,4 @@
-"""When a retrier begins what it holds, and by whose lease."""
+"""When a retrier starts to work on its share, and by whose lease."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.support.delivery.memory_retrier import A, B, memory_retrier
 
 
 def test_a_kafka_partition_without_a_leader_does_not_keep_the_others_from_being_started() -> None:
-    """A process that is not started for five minutes is restarted, with all that it sends."""
+    """A process that does not start within five minutes is restarted, with all that it sends."""
 
     async def scenario() -> None:
         hifi, health, stop = memory_retrier(), Health(), asyncio.Event()
@@ -39,7 +39,7 @@ def test_what_goes_to_another_while_the_time_is_asked_for_is_not_begun_by_a_newe
         async def late() -> BrokerTime:
             hifi.drop(frozenset({0}))
             await asyncio.sleep(0.2)
-            # All was lost; 1 is ours again, and 0 another's.
+            # All leases were lost; now 1 is ours again, and another process has 0.
             hifi.member.held, hifi.member._lapses_s = frozenset({1}), clock_s() + 20
             return await clock()
 

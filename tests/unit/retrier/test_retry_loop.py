@@ -1,4 +1,4 @@
-"""Owners of the tiers' Kafka partitions, where each goes on, and who waits for whom."""
+"""Owners of the tiers' Kafka partitions, where each continues, and who waits for whom."""
 
 import asyncio
 import threading
@@ -45,7 +45,7 @@ def test_it_goes_on_by_marks_and_labels_just_what_was_under_way() -> None:
         hifi = memory_retrier({A: Reach(2, 5, 77), B: Reach(1, WHATEVER)}, former={A: 0})
         hifi.fill(9, A, B)
         await hifi.begin_with(0, 1)
-        # Its former owner hears that it has lost it.
+        # The former owner learns that it has lost the partition.
         assert hifi.kept.known[A] == Reach(2, 5)
         await hifi.settle()
         assert ranges(hifi.jobs, A) == [(2, 9, 5)]
@@ -131,7 +131,7 @@ def test_a_task_without_a_word_is_sent_again_labelled() -> None:
 
 
 def test_what_is_begun_in_doubt_is_not_begun() -> None:
-    """Kafka has not taken how far it may go."""
+    """Kafka has not confirmed how far the job may read."""
 
     async def scenario() -> None:
         hifi = memory_retrier()
@@ -163,7 +163,7 @@ def test_what_others_have_by_now_is_not_told_of_any_more() -> None:
         hifi.member.held = frozenset()
         hifi.drop(frozenset({0}))
         await asyncio.sleep(0)
-        # Another process has been here, and it comes back.
+        # Another process had the partition meanwhile, and this one gets it back.
         hifi.kept.known[A] = Reach(2, 3)
         await hifi.begin_with(0)
         may_end.set()
@@ -177,7 +177,7 @@ def test_what_others_have_by_now_is_not_told_of_any_more() -> None:
 
 
 def test_what_is_lost_while_kafka_is_asked_is_not_entered() -> None:
-    """It would go on from where it was then, whenever it comes back."""
+    """Otherwise the partition would continue from an old position whenever it comes back."""
 
     async def scenario() -> None:
         hifi = memory_retrier({A: Reach(2, 2)})
@@ -242,7 +242,7 @@ def test_what_kafka_deleted_unread_is_said_and_the_rest_goes_on() -> None:
         assert (lost["at"], lost["to"]) == (0, 4)
         hifi.task = None
         await hifi.settle()
-        # Its job had begun, and ended without saying how much was sent.
+        # The partition's job had begun, and ended without reporting how much was sent.
         assert ranges(hifi.jobs, A)[1:] == [(4, 6, 6)]
 
     asyncio.run(scenario())
@@ -294,7 +294,7 @@ def test_one_that_joins_repeats_nothing_and_what_a_dead_one_had_begun_is_labelle
         first.fill(4, A, B)
         await first.settle()
         second = replace(memory_retrier(), log=first.log, fenced=first.fenced)
-        # A planned move: one number moves when its running work has ended.
+        # A planned move: one slot moves when its running work has ended.
         first.fill(2, A, B)
         await first._look()
         first._start_jobs()
@@ -305,7 +305,7 @@ def test_one_that_joins_repeats_nothing_and_what_a_dead_one_had_begun_is_labelle
         await asyncio.gather(first.settle(), second.settle())
         assert ranges(first.jobs, B) == [(0, 4, 0), (4, 6, 4)]
         assert ranges(second.jobs, B) == [(6, 7, 6)]
-        # Not planned: it is in the middle of it, and nobody hears of it any more.
+        # An unplanned move: the process is busy, and nobody hears from it any more.
         first.task = answered(may_end)
         first.fill(3, A)
         await first._look()
@@ -317,7 +317,7 @@ def test_one_that_joins_repeats_nothing_and_what_a_dead_one_had_begun_is_labelle
         await second.begin_with(0)
         await second.settle()
         assert ranges(second.jobs, A) == [(7, 15, 10)]
-        # It comes back, and takes nothing back.
+        # The process comes back, and does not undo anything.
         may_end.set()
         with capture_logs():
             await asyncio.wait(first._jobs.values())

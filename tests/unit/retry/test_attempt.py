@@ -1,4 +1,4 @@
-"""Every status and every failure has its verdict, spelled out."""
+"""The verdict on every status and every failure, spelled out."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ OK, AGAIN, NEVER, PARK = (
     Outcome.PARK,
 )
 
-# status -> outcome, counts against the breaker, a setting is wrong, send the halves
+# status -> outcome, counts for the breaker, a setting is wrong, send the halves
 STATUSES = {
     0: (AGAIN, True, False, False),
     100: (AGAIN, True, False, False),
@@ -71,7 +71,7 @@ STATUSES = {
     999: (AGAIN, True, False, False),
 }
 
-# failure -> outcome, ambiguous, counts against the breaker, a setting is wrong, send the halves
+# failure -> outcome, ambiguous, counts for the breaker, a setting is wrong, send the halves
 FAILURES = {
     Failure.DNS_FAILED: (AGAIN, False, True, False, False),
     Failure.CONNECT_REFUSED: (AGAIN, False, True, False, False),
@@ -113,7 +113,7 @@ def test_each_status_has_the_verdict_of_the_table(status: int) -> None:
     )
     assert found == STATUSES[status]
     assert verdict.reason == f"status_{status}"
-    # A proxy answered: what stands behind it may have taken the events.
+    # A proxy answered: the server behind it may have accepted the events.
     assert verdict.is_ambiguous is (status in {502, 504})
 
 
@@ -180,7 +180,7 @@ def test_flags_only_stand_where_they_can_mean_something(attempt: Attempt) -> Non
     if verdict.is_breaker_failure:
         assert verdict.outcome is AGAIN
     if verdict.is_ambiguous:
-        # An event that was sent, and whose answer was not waited for, is tried elsewhere.
+        # An event that was sent, but whose answer was not awaited, is retried elsewhere.
         assert verdict.outcome is AGAIN or verdict.reason == Failure.SLOW_ANSWER.value
     if verdict.outcome in {OK, PARK}:
         assert not verdict.is_config_fault
@@ -199,7 +199,7 @@ def test_a_destination_may_ask_for_no_more_of_a_message(
 ) -> None:
     asked = classify(Response(status, "30", directive=directive, is_resent=True), retry_on={400})
     assert asked == Verdict(NEVER, f"asked_{directive.value}")
-    # An event that it has taken stays delivered.
+    # An event that the destination has accepted stays delivered.
     assert classify(Response(204, directive=directive)) == classify(Response(204))
 
 

@@ -1,4 +1,4 @@
-"""The contents of dead letters, filters for them, and the records of sending them again."""
+"""The contents of dead letters, filters for them, and the records of resending them."""
 
 import base64
 import json
@@ -118,7 +118,7 @@ def test_what_nobody_could_open_says_so_and_is_not_sent_again() -> None:
 
 
 def test_a_malformed_record_with_all_of_our_headers_is_not_taken_for_an_event() -> None:
-    """Its place in the tier was added to its headers, and would pass for the event's origin."""
+    """The record's offset in the tier was once added to its headers, and passed for the origin."""
     whole = route(
         DeadLetter("x", a_history()), an_envelope(3), "orders/shop", now_ms=NOW_MS
     ).headers
@@ -146,7 +146,7 @@ def test_a_part_of_an_event_is_not_sent_again_as_if_it_were_the_event() -> None:
     assert story_of(letter)["problem"] == "only the beginning of its 2000000 bytes is kept"
 
 
-# what is asked for -> whether a_letter() is it
+# what is asked for -> whether a_letter() matches it
 WANTED = [
     (DeadLetterFilter(), True),
     (DeadLetterFilter(stream="orders"), True),
@@ -183,7 +183,7 @@ def test_what_nobody_could_open_was_answered_nothing() -> None:
     assert a_malformed_letter().answer == ""
     died = a_letter(reason="retries_exhausted", cause="status_503", last_detail="busy")
     assert died.answer == "503 busy"
-    # A letter keeps only the beginning of an answer, an attempt keeps more.
+    # A letter keeps only the beginning of an answer; an attempt keeps more.
     long = a_letter(last_detail=("\n" * 200 + "bad " * 20)[:256])
     assert long.answer.startswith("bad bad ")
     assert DeadLetterFilter(answer="bad " * 30).takes(long)
@@ -289,7 +289,7 @@ def test_the_books_follow_an_event_out_of_dead_letters_and_back() -> None:
 
 
 def test_what_nobody_could_open_cannot_be_sent_again() -> None:
-    with pytest.raises(AssertionError, match="nobody can open"):
+    with pytest.raises(AssertionError, match="can be opened"):
         redriven_rows([a_malformed_letter()], schedule=SCHEDULE, redrive_id="r", now_ms=0)
 
 
@@ -334,7 +334,7 @@ def test_what_is_no_mark_marks_nothing(key: bytes | None) -> None:
 def test_a_place_is_told_and_read() -> None:
     assert Place.of("3:42") == Place(3, 42)
     assert str(Place(3, 42)) == "3:42"
-    with pytest.raises(ValueError, match="no place"):
+    with pytest.raises(ValueError, match="not a place"):
         Place.of("3:" + "9" * 40)
 
 

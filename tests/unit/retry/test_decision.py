@@ -34,7 +34,7 @@ HOUR_S = 3_600.0
 
 
 def a_situation(**settings: Any) -> Situation:
-    """After the third attempt in the micro-batch: no local one is left."""
+    """Return the situation after the third attempt in a micro-batch: no local one is left."""
     third = Situation(1, NOW_MS, may_retry_locally=True, local_attempt_count=3, budget_s=5.0)
     return replace(third, **settings)
 
@@ -55,7 +55,7 @@ def test_a_4xx_is_dead_and_its_attempt_is_counted() -> None:
             a_history(attempt_count=1),
             cause="status_404",
             last_status=404,
-            # Each waiting event carries it: the first words are enough.
+            # Each waiting event carries the detail, so it is cut to its first words.
             last_detail="no such path" + "!" * 244,
             last_attempt_at_ms=a_situation().now_ms,
         ),
@@ -120,7 +120,7 @@ def test_a_local_wait_is_as_long_as_the_destination_asked() -> None:
     assert isinstance(longer, RetryLater)
 
 
-# rounds behind it -> the tier it waits in next, or the reason it is given up
+# completed rounds -> the next tier, or the reason why the event is given up
 WALK = [
     (0, "30s"),
     (1, "5m"),
@@ -233,7 +233,7 @@ def test_the_last_status_is_kept_when_no_new_one_came() -> None:
     assert second.history.cause == "connect_refused"
 
 
-# seconds to the asked time, seconds to the deadline -> what the tier's release leads to
+# seconds to the asked time, seconds to the deadline -> the decision at the tier's release
 ADMISSIONS = [
     (0.0, DAY_S, "Send"),
     (-100.0, DAY_S, "Send"),
@@ -286,7 +286,7 @@ situations = st.builds(
 def test_events_that_were_sent_together_stay_together(
     one: History, other: History, attempt: Attempt, situation: Situation
 ) -> None:
-    """`deliver` counts on it: one batch is retried in place or split as a whole, or not at all."""
+    """`deliver` relies on it: a batch is retried in place, or split, as a whole, or not at all."""
     kinds = [type(decided(each, attempt, SCHEDULE, situation)) for each in (one, other)]
     if any(kind in {Success, RetryLocally, Split} for kind in kinds):
         assert kinds[0] is kinds[1]
@@ -328,7 +328,7 @@ class Life:
         history = History.fresh(now_ms=NOW_MS, deadline_s=schedule.deadline_s)
         released: Send | Hop | DeadLetter = Send(history)
         while True:
-            assert self.hop_count < 20_000, "it does not end"
+            assert self.hop_count < 20_000, "the event's life does not end"
             match released:
                 case DeadLetter(reason=reason):
                     self.reason = reason
@@ -338,8 +338,8 @@ class Life:
                 case Send(history=history):
                     reply = replies[len(self.tried_at_ms) % len(replies)]
                     self.tried_at_ms.append(self.now_ms)
-                    assert self.now_ms >= self.allowed_at_ms, "too early"
-                    assert self.now_ms < history.deadline_at_ms, "past its deadline"
+                    assert self.now_ms >= self.allowed_at_ms, "the event was tried too early"
+                    assert self.now_ms < history.deadline_at_ms, "it was tried past its deadline"
                     situation = a_situation(now_ms=self.now_ms)
                     decision = decided(history, reply, schedule, situation)
                     if isinstance(decision, Success | DeadLetter):
@@ -353,7 +353,7 @@ class Life:
             released = admit(history, schedule, now_ms=self.now_ms)
 
 
-# The due gate looks every few seconds; a tier's release is late by that much.
+# The due gate looks every few seconds; a tier's release is late by up to that time.
 lags = st.lists(st.floats(0, 10), min_size=1, max_size=8)
 
 

@@ -1,4 +1,4 @@
-"""Where nothing may overtake an event, it waits in its place; it is given up as any other."""
+"""In an ordered stream an event waits in its place; it is given up like any other."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def held(decision: object) -> History:
 def test_it_waits_as_in_the_first_two_tiers_however_often_it_was_tried(
     attempts: int, wait_s: int
 ) -> None:
-    """No tier is ever used up: what ends it is the deadline."""
+    """No tier is ever used up: only the deadline ends it."""
     before = a_history(attempt_count=attempts)
     after = held(decided(before, Response(503), SCHEDULE, IN_LINE))
     assert after.attempt_count == attempts + 1

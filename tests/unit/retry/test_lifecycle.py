@@ -48,7 +48,7 @@ def test_only_the_moves_of_the_table_are_legal(state: State, move: Move) -> None
 
 
 def test_every_decision_has_its_move() -> None:
-    # Send is no move: the event is tried, and the decision after that moves it.
+    # Send is not a move: the event is tried, and the next decision moves it.
     decisions = {*get_args(Decision), *get_args(Admission)} - {Send}
     assert set(MOVE_OF) == decisions
 
@@ -71,7 +71,7 @@ def test_every_move_is_in_the_table() -> None:
 
 
 def is_settled(state: State) -> bool:
-    """Whether nothing more happens to such an event by itself."""
+    """Return whether nothing more happens to such an event by itself."""
     return set(TABLE[state]) <= {Move.REDRIVE}
 
 

@@ -1,4 +1,4 @@
-"""Events not tried now wait uncharged in the tier nearest to their time, or are given up."""
+"""Events that are not tried now wait uncharged in the tier nearest to their time, or die."""
 
 from dataclasses import replace
 
@@ -41,8 +41,7 @@ def test_what_the_destination_cannot_bear_is_not_tried_again_in_place() -> None:
     assert isinstance(decided(a_history(), Response(503), SCHEDULE, unbearable), RetryLater)
 
 
-# cause, seconds until it may be tried, seconds to the deadline -> tier, and seconds for which it
-# must not be tried
+# cause, seconds until a try is allowed, seconds to the deadline -> tier, and seconds without a try
 REFUSALS = [
     (Failure.BREAKER_OPEN, 30, DAY_S, "30s", 0),
     (Failure.BREAKER_OPEN, 164, DAY_S, "30s", 0),

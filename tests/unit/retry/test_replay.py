@@ -1,4 +1,4 @@
-"""A replay as its records tell it: how far it is, what comes next, and when it is another one."""
+"""A replay in its records: its progress, its next step, and when it counts as another replay."""
 
 import msgspec
 import pytest
@@ -42,7 +42,7 @@ def test_it_is_what_its_records_say_in_any_order() -> None:
         with_replay(known, order_row(ORDER)[0], None), b"progress:orders/spring", None
     )
     assert gone == {PLACE: Replay()}
-    with pytest.raises(ValueError, match="no record of a replay"):
+    with pytest.raises(ValueError, match="not a record of a replay"):
         with_replay({}, b"else:orders/spring", b"{}")
 
 

@@ -1,4 +1,4 @@
-"""Records of an event that somebody sends again after it had arrived."""
+"""Records of an event that somebody resends after it has arrived."""
 
 from observe.lag.progress import Progress
 from shared.event.envelope import Envelope, open_retry_record
@@ -29,7 +29,7 @@ def test_it_begins_anew_in_the_first_tier_and_says_so_to_the_destination() -> No
     assert isinstance(opened, Envelope)
     destination, history = opened.travel
     assert (destination, opened.event_id, opened.origin) == ("orders/shop", "evt-3", event.origin)
-    # It has the labels of a replay's requests, and of a possible repeat.
+    # The record has the labels of a replay's requests, and of a possible repeat.
     assert (history.replay_id, history.restore_id, history.is_ambiguous) == ("r-1", "spring", True)
     assert (history.attempt_count, history.redrive_count) == (0, 0)
     assert history.deadline_at_ms == NOW_MS + round(1000 * SCHEDULE.deadline_s)

@@ -1,7 +1,7 @@
-"""A hundred thousand lives of waiting events under a clock of their own: the promises hold in each.
+"""The promises hold in each of 100,000 lives of waiting events, under a simulated clock.
 
 Destinations answer at random, ask for any wait, are away or held; tiers release late, never early.
-The seed is fixed: a life that breaks a promise can be lived again.
+The seed is fixed: a life that breaks a promise can be repeated.
 """
 
 import random
@@ -41,7 +41,7 @@ SCHEDULE = RetrySchedule()
 DELAYS_MS = {tier.name: round(tier.delay_s * 1000) for tier in SCHEDULE.tiers}
 ROUNDS_MAX = 1 + sum(SCHEDULE.tier_rounds)
 TIME_BOX_S = 5.0
-# Delays of a release: a look and a micro-batch, and now and then an outage of hours.
+# Delays of a release: a look and a micro-batch, and sometimes an outage of hours.
 LATE_MS = (0, 0, 300, 1_500, 1_500, 60_000, 7_200_000)
 # Whether a destination is held, and which statuses it counts as recoverable.
 POLICIES: tuple[tuple[bool, AbstractSet[int]], ...] = (
@@ -77,7 +77,7 @@ MOODS: tuple[tuple[Attempt, ...], ...] = (
     ),
     (OK, Response(400), Response(401), Response(408), Response(422), Response(503, "-1")),
 )
-# How often, after a park, the destination is in another mood.
+# How often the destination's mood changes after a park.
 CHANGE = 0.3
 START_MS = 1_700_000_000_000
 
@@ -98,11 +98,11 @@ class Life:
     )
 
     def clock_ms(self) -> int:
-        """The time by the clock of the sender."""
+        """Return the time by the sender's clock."""
         return self.now_ms
 
     def stored(self, _: Waiting, history: History) -> History:
-        """The history as Kafka gives it back."""
+        """Return the history as Kafka returns it."""
         return history
 
     def live(self) -> None:
@@ -113,7 +113,7 @@ class Life:
                 self.mood, self.policy = self.dice.choice(MOODS), self.dice.choice(POLICIES)
 
     def round(self) -> None:
-        """One micro-batch: tries in place until something final comes of it."""
+        """Run one micro-batch: try in place until there is a final result."""
         assert self.now_ms < self.history.deadline_at_ms, "a round began past the deadline"
         before = self.history
         ends_ms = self.now_ms + round(TIME_BOX_S * 1000)
@@ -148,7 +148,7 @@ class Life:
                     self.end = reason
                     return
                 case Hold():
-                    raise AssertionError("nothing waits in line here")
+                    raise AssertionError("an event waits in line without an order")
                 case RetryLater(tier=tier, history=history) as waiting:
                     assert history.attempt_count == before.attempt_count + 1
                     self.check_wait(attempt, tier.delay_s, history)
@@ -163,7 +163,7 @@ class Life:
                     return
 
     def check_wait(self, attempt: Attempt, delay_s: float, history: History) -> None:
-        """The longer of tier and destination, unless the last try before the deadline is nearer."""
+        """Check for the longer wait of tier and destination, cut before the deadline."""
         assert isinstance(attempt, Response | NoResponse)
         asked = getattr(attempt, "retry_after", None) or "0"
         asked_s = min(float(asked), RETRY_AFTER_S_MAX) if asked.isdigit() else 0.0
@@ -173,7 +173,7 @@ class Life:
         assert delay_s * 1000 + now_ms < history.deadline_at_ms
 
     def wait(self, tier: str, history: History) -> None:
-        """Rest in tiers until the gate and `admit` let the event go."""
+        """Rest in tiers until the gate and `admit` release the event."""
         self.history = history
         not_before_ms = max(history.not_before_ms, self.now_ms + DELAYS_MS[tier])
         while True:
@@ -209,7 +209,7 @@ def test_every_life_ends_delivered_or_dead_never_early_and_never_past_its_deadli
         rounds[life.rounds] += 1
     assert sum(ends.values()) == lives
     assert max(rounds) <= ROUNDS_MAX
-    # Each way to end was met, so that the assertions above were asked.
+    # Each kind of end occurred, so the assertions above were all reached.
     assert set(ends) == {
         *("delivered", "retries_exhausted", "deadline_passed", "destination_refused_retry"),
         *("status_400", "status_401", "status_408", "status_422"),
@@ -223,7 +223,7 @@ ENVELOPE = an_envelope()
 
 @dataclass
 class LifeUnderAWrongClock(Life):
-    """The first sender has its own clock; later ones ask the broker, which stamps what waits."""
+    """The first sender has its own clock; later ones ask the broker, which stamps records."""
 
     wrong_by_ms: int = 0
 
@@ -249,7 +249,7 @@ class LifeUnderAWrongClock(Life):
         asked_ms = max(DELAYS_MS[tier], history.not_before_ms - begun_ms)
         super().wait(tier, history)
         late_ms = self.now_ms - begun_ms - asked_ms
-        assert late_ms <= asked_ms, "it is late by more than it was to wait"
+        assert late_ms <= asked_ms, "the event is late by more than its wait"
 
 
 def test_a_clock_that_is_wrong_by_up_to_an_hour_makes_no_try_early_and_none_late(

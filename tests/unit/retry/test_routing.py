@@ -1,4 +1,4 @@
-"""Each undelivered event goes to its topic, under a key that finds it again, with its own bytes."""
+"""Each undelivered event goes to its topic unchanged, under a key that finds it again."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def read_back(record: RecordOut) -> Envelope | MalformedRecord:
 def test_what_waits_goes_to_its_tier(kind: type[RetryLater | Park | Hop]) -> None:
     waiting: Waiting = kind(TIER, a_history(attempt_count=2))
     record = route(waiting, an_envelope(5), "orders/shop", now_ms=NOW_MS)
-    # Events that were not tried now may be a crowd, and wait beside those that were.
+    # Events that were not tried now may be many, and wait beside those that were.
     assert record.topic == "hifi.retry.5m" + ("" if kind is RetryLater else ".parked")
     assert record.key == retry_key("orders/shop")
     assert dict(record.headers)["attempt"] == b"2"

@@ -1,4 +1,4 @@
-"""The retry walk as it is lived, Retry-After as it is sent, and jitter that never hurries."""
+"""The retry walk, Retry-After as servers send it, and jitter that never shortens a wait."""
 
 import math
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from tests.support.suite.samples import NOW_MS
 
 rolls = st.floats(0, 1, exclude_max=True)
 
-# The walk with real values, for a feeling: attempt -> tier, its delay, time since the first.
+# The walk in real values: attempt -> tier, its delay, time since the first.
 WALK = [
     (1, "30s", 30.0, "0:00:30"),
     (2, "5m", 300.0, "0:05:30"),
@@ -63,7 +63,7 @@ def test_no_rounds_at_all_means_no_retry_in_a_tier() -> None:
     assert RetrySchedule(tier_rounds=(0, 0, 0, 0, 0)).tier_after(1) is None
 
 
-# attempts made in this micro-batch -> the wait before the next, with the smallest and largest roll
+# attempts made in this micro-batch -> the next wait, with the smallest and largest roll
 LOCAL = [(1, 0.2, 0.24), (2, 1.0, 1.2), (3, None, None), (4, None, None)]
 
 
@@ -134,7 +134,7 @@ def test_jitter_only_adds_and_at_most_a_fifth(delay_s: float, roll: float) -> No
     assert delay_s <= jittered(delay_s, roll=roll) <= delay_s * (1 + JITTER_FRACTION)
 
 
-# Retry-After -> seconds to wait; None for what says nothing. NOW_MS is 2023-11-14 22:13:20 UTC.
+# Retry-After -> seconds to wait, or None if it is unusable. NOW_MS is 2023-11-14 22:13:20 UTC.
 RETRY_AFTER = {
     # seconds
     "0": 0.0,
@@ -145,26 +145,26 @@ RETRY_AFTER = {
     "007": 7.0,
     "1.5": 1.5,
     "0.001": 0.001,
-    # do not come back
+    # "do not come back"
     "-1": -1.0,
     "-0.5": -0.5,
     "-86400": -86_400.0,
-    # minus nothing is nothing
+    # minus zero is zero
     "-0": 0.0,
-    # huge, and larger than any float: wait as long as we ever do
+    # huge, and larger than any float: the longest wait that Hifi ever takes
     "99999999999999999999": 1e20,
     "9" * 400: math.inf,
-    # HTTP dates in the three formats of RFC 9110, two minutes on
+    # HTTP dates in the three formats of RFC 9110, two minutes ahead
     "Tue, 14 Nov 2023 22:15:20 GMT": 120.0,
     "Tuesday, 14-Nov-23 22:15:20 GMT": 120.0,
     "Tue Nov 14 22:15:20 2023": 120.0,
-    # other zones, which some servers send
+    # other time zones, which some servers send
     "Tue, 14 Nov 2023 23:15:20 +0100": 120.0,
     "Tue, 14 Nov 2023 22:15:20 -0000": 120.0,
-    # the past: a wait of nothing
+    # a time in the past: no wait
     "Tue, 14 Nov 2023 22:13:19 GMT": 0.0,
     "Sun, 06 Nov 1994 08:49:37 GMT": 0.0,
-    # the last second that a calendar has
+    # the last second of the calendar
     "Fri, 31 Dec 9999 23:59:59 GMT": 251_702_300_799.0,
     # garbage
     "": None,
@@ -181,7 +181,7 @@ RETRY_AFTER = {
     "5.": None,
     "inf": None,
     "nan": None,
-    "\u0661\u0662": None,  # Arabic digits: int() and \d would take them
+    "\u0661\u0662": None,  # Arabic digits, which int() and \d would accept
     "\u00b2": None,
     "Tue, 32 Nov 2023 22:15:20 GMT": None,
     "Tue, 14 Nov 2023 22:15:60 GMT": None,

@@ -1,4 +1,4 @@
-"""An object that is being written is not damaged, and one that was left without a word is."""
+"""An object that is still being written is not damaged; one that long lacks a manifest is."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ PLACE = "date=2026-11-24/partition=0/00000000000000000000-00000000000000001250"
 
 
 class Bucket:
-    """Has one object, and what stands beside it from the given look on."""
+    """A bucket with one object, whose manifest appears at the given look."""
 
     def __init__(self, comes_at: int) -> None:
         self._looks_left = comes_at

@@ -1,4 +1,4 @@
-"""Objects of an archive for a Kafka partition, from an offset or a time on, found by names."""
+"""An archive's objects for a Kafka partition, from an offset or a time on, found by names."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ ONE = KafkaPartition("hifi.stream.orders", 0)
 
 
 def made(folder: Path, first: int, end: int, *, days: int = 0) -> ArchivedObject:
-    """An object with an event at each of its offsets, this many days later."""
+    """Write an object with an event at each of its offsets, this many days later."""
     rows = [row(0, at) for at in range(first, end)]
     for each in rows:
         each["time_ms"] += days * DAY_MS
@@ -24,7 +24,7 @@ def made(folder: Path, first: int, end: int, *, days: int = 0) -> ArchivedObject
 
 
 def found(folder: Path, at: int, border: int = 1_000) -> list[tuple[int, int]]:
-    """From where, up to where."""
+    """Return the first offset to read and the end of each object."""
     there = ArchivedLog(bucket_of(folder), ARCHIVE, 0).objects(at, border)
     return [(it.from_offset, it.archived.end) for it in there]
 
@@ -34,7 +34,7 @@ def test_what_follows_an_offset_is_found_day_by_day_up_to_the_border(tmp_path: P
         made(tmp_path, 10 * nth, 10 * nth + 10, days=nth // 2)
     assert found(tmp_path, 0)[0] == (0, 10)
     assert found(tmp_path, 35) == [(35, 40), (40, 50), (50, 60)]
-    assert found(tmp_path, 35, 50) == [(35, 40), (40, 50)], "Kafka has what follows"
+    assert found(tmp_path, 35, 50) == [(35, 40), (40, 50)], "Kafka has the later events"
     assert found(tmp_path, 60) == []
 
 
@@ -60,7 +60,7 @@ def test_at_once_there_are_so_many_objects_of_so_many_bytes(
     monkeypatch.setattr(archived_log, "OBJECTS_MAX", 2)
     assert len(found(tmp_path, 0)) == 2
     monkeypatch.setattr(archived_log, "BYTES_MAX", said.size - 1)
-    assert len(found(tmp_path, 0)) == 1, "one that is larger than all of it is one"
+    assert len(found(tmp_path, 0)) == 1, "an object beyond the limit comes alone"
 
 
 def test_what_was_filtered_is_no_part_of_a_log(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_time_is_the_first_offset_of_it_or_later(tmp_path: Path) -> None:
     there = ArchivedLog(bucket_of(tmp_path), ARCHIVE, 0)
     assert there.first_at(0) == 0
     assert there.first_at(AT_MS + 15) == 15
-    assert there.first_at(AT_MS + DAY_MS) == 20, "the next day"
+    assert there.first_at(AT_MS + DAY_MS) == 20, "the next day's object"
     assert there.first_at(AT_MS + DAY_MS + 31) == 31
     assert there.first_at(AT_MS + 2 * DAY_MS) is None
     assert ArchivedLog(bucket_of(tmp_path), ARCHIVE, 1).first_at(0) is None
@@ -90,7 +90,7 @@ def test_what_is_not_as_it_was_written_is_named(tmp_path: Path) -> None:
     (tmp_path / first.path).unlink()
     with pytest.raises(DamagedObjectError, match=f"{first.path} is missing"):
         sound_bytes(bucket_of(tmp_path), first)
-    # The object before it is read first.
+    # The earlier object is read first.
     (tmp_path / second.manifest_path).write_text("{")
     assert found(tmp_path, 0) == [(0, 10)]
     with pytest.raises(DamagedObjectError, match=f"{second.manifest_path} is unreadable"):

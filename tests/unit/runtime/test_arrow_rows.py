@@ -1,4 +1,4 @@
-"""Rows to and from Arrow: records come back as they were, from a slice as well."""
+"""Rows to and from Arrow: records come back unchanged, even from a slice."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ regular = st.builds(
     event_time_ms=st.integers(0, 10**15),
     accepted_at_ms=st.integers(0, 10**15),
 )
-# Headers that somebody may have written past the gateway.
+# Headers that a program which bypasses the gateway may have written.
 names = st.sampled_from(["event-id", "event-time-ms", "accepted-at-ms", "traceparent", "other"])
 wild: st.SearchStrategy[Headers] = st.lists(
     st.tuples(names, st.binary(max_size=20)), max_size=4
@@ -43,7 +43,7 @@ def records(headers: st.SearchStrategy[Headers]) -> st.SearchStrategy[list[Recor
 
 
 def batch_in(records: Sequence[RecordIn]) -> pa.RecordBatch:
-    """As the Kafka source gives it."""
+    """Return a batch in the form of the Kafka source."""
     types: dict[str, pa.DataType] = {
         "key": pa.binary(),
         "value": pa.binary(),

@@ -1,4 +1,4 @@
-"""The connection that has to go when there is no room: the longest idle of the largest crowd."""
+"""The connection to close when there is no room: the longest idle one of the largest crowd."""
 
 import resource
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ def test_where_the_largest_is_at_work_the_next_one_gives_way() -> None:
     filled(crowd, "10.0.0.2", None, None)
     filled(crowd, "10.0.0.2", None)
     assert idle.closed
-    assert not crowd.enter(FakeConnection(1.0), "10.0.0.9"), "all are at work"
+    assert not crowd.enter(FakeConnection(1.0), "10.0.0.9"), "all connections are busy"
 
 
 def test_who_leaves_makes_room_and_who_never_entered_does_not() -> None:
@@ -76,7 +76,7 @@ def test_a_household_has_one_network_of_ipv6(others: str, *, is_one: bool) -> No
     (first,) = filled(crowd, "2001:db8:0:1::1", 5.0)
     filled(crowd, others, 6.0)
     filled(crowd, "192.0.2.1", 9.0)
-    # Where nobody has more than others, it is whoever came first.
+    # Where nobody has more than others, the oldest connection is closed.
     assert (bool(first.closed), bool(mapped.closed)) == (is_one, not is_one)
 
 

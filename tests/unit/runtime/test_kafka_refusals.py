@@ -51,7 +51,7 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_right_that_is_missing_is_named(error: KafkaError, what: str) -> None:
     says = (
         f"Kafka at {WHERE} does not let the user delivery {what}:"
-        " grant it what docs/kafka.md lists for this service."
+        " grant it the rights that docs/kafka.md lists for this service."
     )
     assert missing_right(WHERE, error) == says
     with pytest.raises(KafkaRefusedError) as refused, kafka_errors(WHERE):
@@ -89,7 +89,7 @@ def test_no_other_error_is_a_right_that_is_missing() -> None:
                 "kafka.common.errors.SaslAuthenticationException: Authentication failed"
                 " during authentication due to invalid credentials with SASL mechanism SCRAM"
             ),
-            "does not let the user delivery in (SCRAM-SHA-512): check HIFI_KAFKA_USER",
+            "does not let the user delivery log in (SCRAM-SHA-512): check HIFI_KAFKA_USER",
         ),
         (
             (
@@ -111,9 +111,9 @@ def test_what_a_spark_query_died_of_is_the_same_sentence(text: str, says: str) -
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (SaslAuthenticationFailed("no"), "does not let the user delivery in (SCRAM-SHA-512)"),
-        (UnsupportedSaslMechanismError(), "set HIFI_KAFKA_MECHANISM to one that it does"),
-        (ConnectionResetError(), "hangs up when it is greeted in SASL_PLAINTEXT"),
+        (SaslAuthenticationFailed("no"), "does not let the user delivery log in (SCRAM-SHA-512)"),
+        (UnsupportedSaslMechanismError(), "set HIFI_KAFKA_MECHANISM to a mechanism that"),
+        (ConnectionResetError(), "closes connections with SASL_PLAINTEXT"),
     ],
 )
 def test_why_a_greeting_failed_is_told(
@@ -177,7 +177,7 @@ def test_an_authority_that_we_do_not_know_is_named(tmp_path: Path) -> None:
     assert says.startswith("The certificate of Kafka at 127.0.0.1:")
     assert "is not trusted" in says
     assert says.endswith(
-        "set HIFI_KAFKA_CA_FILE to the certificate of the authority that has signed it."
+        "set HIFI_KAFKA_CA_FILE to the certificate of the authority that signed it."
     )
 
 
@@ -186,7 +186,7 @@ def test_a_listener_of_another_protocol_is_told() -> None:
         async with listening(None) as where:
             return await refusal(where)
 
-    assert "hangs up when it is greeted in PLAINTEXT: set HIFI_KAFKA_PROTOCOL" in (
+    assert "closes connections with PLAINTEXT: set HIFI_KAFKA_PROTOCOL" in (
         asyncio.run(look()) or ""
     )
 
@@ -203,7 +203,7 @@ def test_a_kafka_that_is_away_has_refused_nobody() -> None:
 
 @asynccontextmanager
 async def listening(context: ssl.SSLContext | None) -> AsyncIterator[str]:
-    """Somebody who hears a greeting, and hangs up."""
+    """Listen, read a greeting, and hang up."""
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)

@@ -1,4 +1,4 @@
-"""Lanes' positions in Kafka: each change is committed, and now and then an unchanged one."""
+"""Lanes' positions in Kafka: each change is committed, and sometimes an unchanged one."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,13 +25,13 @@ HERE = {KafkaPartition("hifi.stream.s", 0): 5}
 
 
 class Groups(LaneGroups):
-    """Groups of a Kafka that notes each commit, and says nothing of a lane when asked."""
+    """Groups of a Kafka that notes each commit, and has no position of any lane."""
 
     meanwhile: Callable[[], None] | None = None
 
     def __init__(self, _: str) -> None:
         self.committed: list[tuple[str, Position]] = []
-        # The lanes that it refuses, and how many commits were under way at the same time.
+        # The lanes that Kafka refuses, and how many commits were under way at the same time.
         self.refuses: dict[str, KafkaError] = {}
         self.running = self.running_max = self.refused_count = self.opened_count = 0
 
@@ -97,7 +97,7 @@ def test_a_lane_that_kafka_does_not_take_holds_up_no_other(groups: Groups, count
     lanes = [f"s/{number}" for number in range(100)]
     for lane in lanes:
         positions.enter(lane, HERE)
-    # Their topic was removed a moment ago, say, or a Kafka partition of groups has no leader.
+    # For example, their topic was just removed, or a Kafka partition of groups has no leader.
     refused = lanes[:count]
     groups.refuses |= dict.fromkeys(refused, UnknownTopicOrPartitionError())
     asyncio.run(positions.commit())
@@ -116,17 +116,17 @@ def test_the_last_word_is_tried_once_more_and_not_for_ever(groups: Groups) -> No
     groups.refuses["s/d"] = NO_RIGHT
     asyncio.run(positions.commit())
     asyncio.run(positions.commit())
-    assert groups.refused_count == 1, "a person must mend it, which takes a while"
+    assert groups.refused_count == 1, "a person must fix it, which takes time"
     asyncio.run(positions.tell_last())
     assert groups.refused_count == 2
-    # It was mended, and nobody has tried since.
+    # Somebody has fixed it, and nothing has been tried since.
     groups.refuses.clear()
     asyncio.run(positions.tell_last())
     assert groups.committed == [("s/d", HERE)]
 
 
 def test_a_right_that_is_missing_for_one_lane_keeps_no_other_untold(groups: Groups) -> None:
-    """Nor is Kafka asked for a new connection for it."""
+    """Kafka is not asked for a new connection because of the refused lane, either."""
     positions, later = LanePositions("kafka"), {KafkaPartition("hifi.stream.s", 0): 6}
     groups.refuses["s/d"] = NO_RIGHT
     for position in (HERE, later):
@@ -150,7 +150,7 @@ def test_a_last_word_that_gets_no_answer_ends(
     assert logs[-1]["error"] == "no answer from Kafka"
     groups.refuses.clear()
     asyncio.run(positions.commit())
-    assert groups.committed == [("s/d", HERE)], "it is known still"
+    assert groups.committed == [("s/d", HERE)], "the position is still known"
 
 
 def test_only_those_are_told_now_that_somebody_waits_for(groups: Groups) -> None:
@@ -167,7 +167,7 @@ def test_of_a_lane_that_others_have_nothing_is_told_any_more(groups: Groups) -> 
     positions.forget(["s/a"])
     asyncio.run(positions.tell_last())
     assert groups.committed == []
-    # It goes while its commit fails.
+    # The lane leaves while its commit fails.
     positions.enter("s/a", HERE)
     groups.refuses["s/a"] = NotCoordinatorForGroupError()
     groups.meanwhile = lambda: positions.forget(["s/a"])
@@ -175,7 +175,7 @@ def test_of_a_lane_that_others_have_nothing_is_told_any_more(groups: Groups) -> 
     groups.refuses.clear()
     asyncio.run(positions.tell_last())
     assert (groups.refused_count, groups.committed) == (1, [])
-    # The same with a commit that succeeds: when it comes back, others may have told more of it.
+    # The same with a commit that succeeds: when the lane returns, others may have reported more.
     for _ in range(2):
         positions.enter("s/a", HERE)
         asyncio.run(positions.commit())
@@ -183,7 +183,7 @@ def test_of_a_lane_that_others_have_nothing_is_told_any_more(groups: Groups) -> 
 
 
 class Refusing(LaneGroups):
-    """Those of a Kafka that says no to each commit."""
+    """Groups of a Kafka that refuses each commit."""
 
     def __init__(self, code: int) -> None:
         self._code = code
@@ -208,7 +208,7 @@ def test_what_may_not_be_told_is_named(error: type[Exception], what: str) -> Non
 
 
 class Saying(Groups):
-    """Those of a Kafka that says how far some lanes are, and notes who asks."""
+    """Groups of a Kafka that knows some lanes' positions, and notes who asks."""
 
     def __init__(self, says: dict[str, Position | Exception | None]) -> None:
         super().__init__("")
@@ -253,7 +253,7 @@ def test_what_kafka_does_not_say_is_asked_again_after_a_while_and_told_once(
     with capture_logs() as logs:
         for _ in range(3):
             assert asyncio.run(positions.last(["s/a", "s/b"])) == {"s/a": HERE}
-            # Planning waits for it: no other lane may stand still all the time.
+            # Planning waits for the answer: no other lane may stand still all that time.
             assert asyncio.run(positions.last(["s/a", "s/b"])) == {}
             now_s += 5.0
         groups.says["s/b"] = {}

@@ -1,4 +1,4 @@
-"""A member's words about its slots, without a Kafka; tests/integration/runtime has the rest."""
+"""A member's reports about its slots, without a Kafka; tests/integration/runtime has the rest."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ ALL = frozenset(range(SLOT_COUNT))
 
 
 def test_what_is_held_is_told_in_ranges() -> None:
-    """All 128 numbers, each time that a group changes, would hide all other lines."""
+    """All 128 numbers at each change of the group would bury all other lines."""
 
     async def scenario() -> None:
         one = LeaseMember("kafka:1", "hifi.leases.s", NotedWork("a", [], drain_s=0.0))
@@ -51,7 +51,7 @@ def test_a_lease_ends_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyP
 
 
 def test_a_slot_that_hangs_is_held_by_itself_and_no_longer_than_the_drain() -> None:
-    """Each of the others goes to its next owner as soon as it has come to its own end."""
+    """Each other slot goes to its next owner as soon as its own work has ended."""
 
     async def scenario() -> None:
         work = NotedWork("a", [], drain_s=0.0, hangs=frozenset({5}))
@@ -60,7 +60,7 @@ def test_a_slot_that_hangs_is_held_by_itself_and_no_longer_than_the_drain() -> N
         one._take(ALL - {0, 5, 9}, ALL)
         async with asyncio.timeout(30):
             await asyncio.wait(one._tasks, return_when=asyncio.FIRST_COMPLETED)
-            while len(one._tasks) > 1:  # noqa: ASYNC110 - nobody tells
+            while len(one._tasks) > 1:  # noqa: ASYNC110 - it sets no event
                 await asyncio.sleep(0)
             assert one.held == ALL - {0, 9}
             assert one._must_join

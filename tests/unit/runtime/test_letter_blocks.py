@@ -1,4 +1,4 @@
-"""A search for letters reads past those of others once, and leaves out none of its own."""
+"""A search for letters skips blocks of others' once they are known, and misses none of its own."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ WHERE = KafkaPartition("hifi.dead", 0)
 def read(
     blocks: LetterBlocks, log: dict[int, str], span: tuple[int, int], wanted: str
 ) -> tuple[list[int], int]:
-    """The offsets of a stream's letters that are found, and how many offsets were gone through."""
+    """Return the offsets of a stream's letters, and how many offsets were scanned."""
     found, gone_through = [], 0
     for start, end in blocks.to_read(WHERE, span, wanted.__eq__):
         seen = BlockReader(blocks, WHERE, start)
@@ -47,10 +47,10 @@ def test_the_many_of_another_are_read_past_once() -> None:
     log = dict.fromkeys(range(end), "theirs") | {7: "ours", end - 5: "ours"}
     blocks = LetterBlocks()
     assert read(blocks, log, (0, end + 3), "ours") == ([7, end - 5], end + 3)
-    # Its two blocks, and the last, which is no whole one.
+    # The stream's two blocks, and the last, incomplete one.
     assert read(blocks, log, (0, end + 3), "ours") == ([7, end - 5], 2 * BLOCK + 3)
     assert len(read(blocks, log, (0, end + 3), "theirs")[0]) == end - 2
-    # They are passed in a beginning that somebody else has read, too.
+    # All blocks are skipped for another stream, even from the middle of a block.
     assert read(blocks, log, (20 * BLOCK + 1, end), "nobodys") == ([], 0)
 
 

@@ -28,7 +28,7 @@ WHERE = KafkaPartition("hifi.stream.s", 0)
 NAME = "name-to-be"
 CODECS = (0, 1, 3, 4)
 NO_END = 1 << 40
-# Where a batch has its check sum, and what that is of.
+# The checksum's offset in a batch, and the offset of the bytes that it covers.
 _CRC_AT, _CRC_OF = 17, 21
 
 
@@ -43,13 +43,13 @@ def batch(count: int, *, first: int = 0, codec: int = 0) -> bytes:
 
 
 def signed(raw: bytearray) -> bytes:
-    """The batch with a check sum of its present content, as if somebody had written it so."""
+    """Return the batch with a valid checksum of its present content."""
     struct.pack_into(">I", raw, _CRC_AT, calc_crc32c(bytes(raw[_CRC_OF:])))
     return bytes(raw)
 
 
 def misnamed(raw: bytes) -> bytes:
-    """With the name of a header that is no text."""
+    """Return the batch with a header whose name is not text."""
     assert NAME.encode() in raw
     return signed(bytearray(raw.replace(NAME.encode(), b"\xff\xfe" + NAME[2:].encode())))
 
@@ -71,12 +71,12 @@ def test_records_come_as_they_were_written(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_is_large_once_it_is_unpacked_comes_in_parts(codec: int) -> None:
-    """Events that are all alike, a hundred times as many bytes as came over the wire."""
+    """These identical events take a hundred times as many bytes as they did on the wire."""
     batches = [batch(40, first=first, codec=codec) for first in (0, 40)]
     reached, parts = 0, 0
     found: list[int] = []
     while reached < 80:
-        # From the batch on in which that is.
+        # Reading starts at the batch that contains the offset.
         answer = _opened(WHERE, b"".join(batches[reached // 40 :]), reached, [], 6_000)
         assert len(answer.records) <= 12
         assert answer.reached > reached
@@ -89,7 +89,7 @@ def test_what_is_large_once_it_is_unpacked_comes_in_parts(codec: int) -> None:
 def test_where_a_broker_does_not_say_what_there_was_at_a_time_its_end_is_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It answers again when it is asked for the end: a lane would begin there, and pass by all."""
+    """The broker answers again when asked for the end; a lane that begins there skips events."""
     at_ms, places = 1_000, [KafkaPartition("hifi.stream.s", number) for number in range(4)]
     known, older, silent, gone = places
 
@@ -104,7 +104,7 @@ def test_where_a_broker_does_not_say_what_there_was_at_a_time_its_end_is_no_answ
 
 
 def test_a_header_whose_name_is_no_text_ends_no_lane() -> None:
-    """Only others than the gateway write such: the event goes out, and what follows."""
+    """Only programs that bypass the gateway write such headers; the events are sent."""
     bad = misnamed(batch(2))
     answer = _opened(WHERE, bad + batch(1, first=2, codec=3), 0, [], NO_END)
     assert answer.reached == 3
@@ -118,7 +118,7 @@ def test_a_header_whose_name_is_no_text_ends_no_lane() -> None:
 
 
 def test_patience_reads_all_that_haste_does() -> None:
-    """The same records, compressed or not, by both ways."""
+    """Both ways give the same records, compressed or not."""
     for codec in CODECS:
         raw = batch(20, codec=codec)
         bad = misnamed(batch(1, first=20))
@@ -132,9 +132,9 @@ def test_patience_reads_all_that_haste_does() -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_what_no_decoder_takes_is_an_error_of_that_log_alone(codec: int) -> None:
-    """Raised, it would end the job of all who share it, again and again."""
+    """Raised as an exception, it would end the job of all who share it, again and again."""
     raw = bytearray(batch(1))
-    # It says that it is compressed.
+    # The batch claims to be compressed.
     struct.pack_into(">h", raw, _CRC_OF, codec)
     answer = _opened(WHERE, signed(raw), 0, [], NO_END)
     assert isinstance(answer.error, CorruptRecordException)
@@ -148,7 +148,7 @@ def test_a_log_that_was_damaged_says_so() -> None:
 
 
 def test_who_asks_hears_within_a_minute_that_a_topic_was_grown() -> None:
-    """As docs/kafka.md says: aiokafka's own clients ask once in five."""
+    """As docs/kafka.md says; aiokafka's own clients ask once in five minutes."""
 
     async def asks_within_ms() -> int:
         client = LogClient("kafka:1")._client

@@ -1,4 +1,4 @@
-"""A process speaks one JSON line per happening to a machine, and plain text to a person."""
+"""A process logs a JSON line per event for machines, and plain text for people."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""An executor is judged by the threads of its collectors, however early it was seen first."""
+"""An executor is judged by its collectors' threads, however early it was first seen."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from pathlib import Path
 from shared.runtime.spark.memory_watch import _BUSY_S_MIN, _LOOKS, ExecutorWatch, _Executor
 from shared.runtime.spark.processes import processor_s
 
-# A process whose threads are called like a JVM's collector only after a moment.
+# A process whose threads get the names of a JVM's collector only after a moment.
 _LATE = """
 import ctypes, threading, time
 def collect():
@@ -39,7 +39,7 @@ def test_collectors_that_start_after_the_first_look_are_found() -> None:
         assert not executor.has_no_memory()
         assert executor.collectors == []
         while not executor.has_no_memory():
-            # However little of the processor it gets meanwhile.
+            # Wait by processor time, however little of it the process gets.
             until_s = processor_s(Path(f"/proc/{process.pid}")) + _BUSY_S_MIN / _LOOKS + 0.2
             while processor_s(Path(f"/proc/{process.pid}")) < until_s:
                 assert time.monotonic() < give_up_s
@@ -50,7 +50,7 @@ def test_collectors_that_start_after_the_first_look_are_found() -> None:
 
 def test_jobs_are_late_through_collectors_that_have_most_of_the_processor_time() -> None:
     watch = ExecutorWatch()
-    assert watch.trouble_since(0) == "", "nobody has looked yet"
+    assert watch.trouble_since(0) == "", "the watch has not looked yet"
     with process_with(_LATE) as process:
         give_up_s, at_ms = time.monotonic() + 60, 0
         watch.look([process.pid], at_ms=at_ms)
@@ -58,8 +58,8 @@ def test_jobs_are_late_through_collectors_that_have_most_of_the_processor_time()
             assert time.monotonic() < give_up_s
             time.sleep(0.1)
             watch.look([process.pid], at_ms=(at_ms := at_ms + 1))
-        assert "memory most of the time" in watch.trouble_since(0)
-        # A job that has begun since has seen none of that; a process that hardly runs is not busy.
+        assert "garbage most of the time" in watch.trouble_since(0)
+        # A job that began later has not seen that trouble; a process that hardly runs is not busy.
         assert watch.trouble_since(at_ms) == ""
         watch.look([process.pid], at_ms=10_000_000)
         assert watch.trouble_since(0) == ""

@@ -1,4 +1,4 @@
-"""The time that a thread has had of a processor, as this machine says it."""
+"""The processor time that a thread has had, according to this machine."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ def test_who_computes_has_had_a_processor_and_who_sleeps_has_not() -> None:
     assert processor_time().since(before).ran_s < BUSY_S / 2
 
 
-@pytest.mark.skipif(not _TELLS, reason="only Linux says for how long a thread was ready to run")
+@pytest.mark.skipif(not _TELLS, reason="only Linux counts how long a thread was ready to run")
 def test_who_could_run_and_others_do_is_delayed() -> None:
     others = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"])

@@ -1,4 +1,4 @@
-"""Settings of every Spark session of ours."""
+"""Settings of all Spark sessions of Hifi."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from shared.runtime.spark.session import SparkSettings, _options
 def test_arrow_batches_of_all_slots_fit_into_a_quarter_of_the_heap(
     heap_mb: int, slots: int
 ) -> None:
-    """Spark's default of 64 MiB for each of 32 slots is twice the direct memory there is."""
+    """Spark's default of 64 MiB for each of 32 slots would be twice the direct memory."""
     settings = SparkSettings("test", "a.daemon", Path("scratch"), heap_mb=heap_mb, slots=slots)
     bytes_max = int(_options(settings, [], [])["spark.sql.execution.arrow.maxBytesPerBatch"])
     assert 0 < bytes_max * slots <= heap_mb * 1_048_576 / 4
@@ -30,7 +30,7 @@ def test_on_a_small_machine_only_who_works_on_events_in_the_jvm_has_its_optimizi
     options = _options(settings, [], [])["spark.driver.extraJavaOptions"].split()
     assert ("-XX:TieredStopAtLevel=1" in options) is expected
     assert ("-XX:+UseSerialGC" in options) is (cores == 2)
-    # Its events live for a moment, and a collection takes as long in a small young part.
+    # The events are short-lived, and a collection of a small young generation takes as long.
     assert ("-XX:NewSize=256m" in options) is has_rows_in_jvm
 
 
@@ -54,7 +54,7 @@ def test_an_executor_of_its_own_has_the_events_and_the_driver_has_none(
 
 
 def test_all_jvms_of_this_machine_have_the_jars_on_one_class_path() -> None:
-    """Otherwise none of their classes is in the archive, and executors' first jobs take longer."""
+    """Otherwise no class of these jars is in the archive, and executors' first jobs take longer."""
     jars = [Path("/cache/one.jar"), Path("/cache/two.jar")]
     here = SparkSettings("test", "a.daemon", Path("scratch"), executor_mb=768)
     options = _options(here, jars, [])

@@ -42,7 +42,7 @@ def test_a_wrong_secret_key_is_refused_and_not_shown(
 ) -> None:
     monkeypatch.setenv("HIFI_SECRET_KEYS", wrong)
     said = refusal(capsys)
-    assert said.startswith("hifi gateway: HIFI_SECRET_KEYS holds something that is not a key")
+    assert said.startswith("hifi gateway: HIFI_SECRET_KEYS contains something that is not a key")
     assert wrong not in said
 
 
@@ -50,7 +50,7 @@ def test_a_wrong_secret_key_is_refused_and_not_shown(
 def test_keys_are_asked_for_until_somebody_says_otherwise(
     kind: type[ConsoleSettings] | type[Settings],
 ) -> None:
-    assert kind(host="127.0.0.1").asks_for_keys, "a proxy may stand before it"
+    assert kind(host="127.0.0.1").asks_for_keys, "a proxy may be in front of it"
     assert not kind(host="0.0.0.0", auth="off").asks_for_keys
 
 
@@ -63,7 +63,7 @@ def test_what_a_command_is_given_counts_more_than_the_environment(
 
 def test_a_full_disk_is_told_in_a_sentence_and_other_errors_as_they_are() -> None:
     with (
-        pytest.raises(SystemExit, match=r"^hifi retrier: the disk is full .*make room"),
+        pytest.raises(SystemExit, match=r"^hifi retrier: the disk is full .*free some space"),
         operator_errors("hifi retrier"),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,4 +1,4 @@
-"""Work that a process does on the side begins again after an error, and ends no process."""
+"""Side work of a process starts again after an error, and ends no process."""
 
 import asyncio
 
@@ -22,9 +22,9 @@ def test_work_that_fails_is_begun_again_and_ends_nobody(monkeypatch: pytest.Monk
     async def main() -> str:
         async with asyncio.TaskGroup() as group:
             group.create_task(kept_up(work, name="copies"))
-            return "the others went on"
+            return "the other tasks continued"
 
-    assert asyncio.run(main()) == "the others went on"
+    assert asyncio.run(main()) == "the other tasks continued"
     assert begun == 4
 
 

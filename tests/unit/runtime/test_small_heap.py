@@ -1,4 +1,4 @@
-"""A heap begins with room for kept data, and never with more than it may have."""
+"""A heap starts with room for kept data, and never exceeds its limit."""
 
 from itertools import product
 

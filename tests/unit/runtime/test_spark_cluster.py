@@ -32,7 +32,7 @@ def test_each_executor_of_a_process_has_all_its_slots() -> None:
     assert options["spark.executor.instances"] == "3"
     one = DeliverySettings(slots=48)
     assert (settings.worker_count, settings.all_slots) == (3 * one.worker_count, 144)
-    # Two more are kept free of hanging destinations, however many executors there are.
+    # Two more slots are kept free of hanging destinations, however many executors there are.
     assert settings.lent_slots + 2 == 3 * (one.lent_slots + 2)
 
 
@@ -55,7 +55,7 @@ def test_what_enters_kafka_for_the_audit_is_told_to_java_and_shown_to_nobody(
     assert cluster is not None
     assert "hush" not in repr(cluster)
     options = cluster.options(slots=2)
-    assert "hush" not in str(options), "they stand in the command line of the driver's JVM"
+    assert "hush" not in str(options), "options are visible in the command line of the driver's JVM"
     ((name, value),) = cluster.secrets.items()
     assert name == "spark.executorEnv.HIFI_KAFKA_JAAS"
     assert "hush" in value
@@ -95,7 +95,7 @@ def test_what_is_known_of_destinations_is_kept_where_the_workers_are() -> None:
     on_cluster = DeliverySettings(HIFI_SPARK_MASTER="spark://127.0.0.1:7077")  # type: ignore[call-arg]
     assert on_cluster.flows == Path("flows"), "in an executor's own folder"
     assert on_cluster.cluster is not None
-    assert on_cluster.cluster.driver_host == "127.0.0.1", "as it reaches the master"
+    assert on_cluster.cluster.driver_host == "127.0.0.1", "its address on the way to the master"
     where = Path("/var/hifi/flows")
     named = DeliverySettings(HIFI_SPARK_MASTER="spark://127.0.0.1:7077", flow_folder=where)  # type: ignore[call-arg]
     assert named.flows == where
@@ -103,12 +103,12 @@ def test_what_is_known_of_destinations_is_kept_where_the_workers_are() -> None:
 
 def test_a_master_whom_nobody_knows_is_said_in_a_sentence() -> None:
     settings = DeliverySettings(HIFI_SPARK_MASTER="spark://no.such.host.invalid:7077")  # type: ignore[call-arg]
-    with pytest.raises(SetupError, match="there is no way from here"):
+    with pytest.raises(SetupError, match="cannot be reached from here"):
         _ = settings.cluster
 
 
 class Context:
-    """Spark's, with an executor that has some Hifi."""
+    """A Spark context whose executor has some version of Hifi, or raises an error."""
 
     def __init__(self, answer: list[str] | Exception) -> None:
         self.environment: dict[str, str] = {}
@@ -150,7 +150,7 @@ def test_executors_get_secrets_and_files_with_their_tasks(
         "HIFI_KAFKA_MECHANISM": "SCRAM-SHA-512",
         "HIFI_KAFKA_USER": "delivery",
         "HIFI_KAFKA_PASSWORD": "hunter2",
-        # An executor runs where its files are.
+        # An executor runs in the folder of its files.
         "HIFI_KAFKA_CA_FILE": Path(shipped).name,
     }
 
@@ -158,7 +158,7 @@ def test_executors_get_secrets_and_files_with_their_tasks(
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (["0.9"], "have Hifi 0.9, and this is 1.2.3"),
+        (["0.9"], "have Hifi 0.9, but this is 1.2.3"),
         (Py4JError("no"), "No executor of spark://one"),
     ],
 )
@@ -197,7 +197,7 @@ def test_nobody_gets_secrets_who_only_says_that_it_is_an_executor(
             cluster.check_lock(cast("Any", conf))
     else:
         cluster.check_lock(cast("Any", conf))
-    # Nothing is secret of a Kafka without a lock.
+    # A Kafka without access control needs no secret.
     SparkCluster(
         "spark://one:7077", "ten", "python", {"HIFI_SECRET_KEYS": "", "HIFI_KAFKA_USER": "a"}
     ).check_lock(cast("Any", {}))

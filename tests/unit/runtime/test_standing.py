@@ -1,4 +1,4 @@
-"""Kafka's name for a process is kept in its folder, for the next process that has the folder."""
+"""A process keeps Kafka's name for it in its folder, for the next process with that folder."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ FIRST, SECOND = Standing(GROUP, "a-1", 3), Standing(GROUP, "a-1", 4)
 
 
 class Member(LeaseMember):
-    """A member that has joined, and notes for whom it says goodbye."""
+    """A member that has joined, and notes for whom it leaves the group."""
 
     def __init__(self) -> None:
         super().__init__("kafka:1", GROUP, NotedWork("a", []))
@@ -36,7 +36,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def until_kept(path: Path, standing: Standing) -> None:
     async with asyncio.timeout(30):
-        while kept_standing(path) != standing:  # noqa: ASYNC110 - a file tells nobody
+        while kept_standing(path) != standing:  # noqa: ASYNC110 - a file sets no event
             await asyncio.sleep(0.001)
 
 
@@ -60,7 +60,7 @@ def test_each_new_standing_is_kept_and_none_that_the_group_has_not_given(tmp_pat
         keeping = asyncio.create_task(keep_standing(path, member))
         for _ in range(9):
             await asyncio.sleep(0)
-        assert not path.exists(), "it is nobody yet"
+        assert not path.exists(), "it has no name yet"
         for standing in (FIRST, SECOND):
             member.joins_as(standing)
             await until_kept(path, standing)
@@ -112,6 +112,6 @@ def test_who_had_the_folder_before_is_said_goodbye_for_in_our_group_alone(
 
 def test_who_never_joined_has_nobody_to_say_goodbye_for() -> None:
     member = LeaseMember("kafka:1", GROUP, NotedWork("a", []))
-    # It would ask a broker that is not there.
+    # Otherwise the member would ask a broker that does not exist.
     asyncio.run(member._leave(member.standing))
     assert member.standing.member_id == ""

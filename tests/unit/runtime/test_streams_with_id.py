@@ -1,4 +1,4 @@
-"""The streams among many that have an id: an index says it, in a time that is bounded."""
+"""The streams, among many, that have an id: an index finds them in bounded time."""
 
 import asyncio
 from itertools import count

@@ -1,4 +1,4 @@
-"""A copy of a table: all that it took is there, ordered by keys and by changes, and bounded."""
+"""A copy of a table has all that it took, ordered by key and by change, and is bounded."""
 
 import shutil
 import subprocess
@@ -129,7 +129,7 @@ def test_a_table_takes_no_more_room_than_it_may(copy: WrittenCopy) -> None:
     large = '{"x":"' + "y" * 100_000 + '"}'
     with pytest.raises(FullError):
         copy.take([change(f"k{nth}", large, nth) for nth in range(100)], 100)
-    # Nothing of it, and it goes on.
+    # The copy takes none of these changes, and remains usable.
     assert copy.extent().offset == 0
     copy.take([change("a", large, 0)], 1)
     assert 100_000 < copy.used_bytes() < MIB
@@ -182,7 +182,7 @@ def test_readers_find_a_copy_once_it_is_whole_and_follow_it_to_another_file(
     folder = copy_folder(tmp_path, table)
 
     def written(value: str, *, is_whole: bool = True) -> None:
-        """Write from another process: none may open a file twice."""
+        """Write from another process: no process may open a file twice."""
         words = [str(folder), value, str(int(is_whole))]
         subprocess.run([sys.executable, "-c", WRITER, *words], check=True, timeout=60)
 
@@ -197,7 +197,7 @@ def test_readers_find_a_copy_once_it_is_whole_and_follow_it_to_another_file(
     # Another process writes, and the open copy sees it.
     written('{"n":2}')
     assert there.copy.look_up([b"a"])[0] == [b'{"n":2}']
-    # Its writer lets go of it: it is known until there is another.
+    # The copy's writer has closed it: the copy stays known until there is another.
     folder.rename(tmp_path / "old")
     assert copies.of(table) is there
     assert there.copy.look_up([b"a"])[0] == [b'{"n":2}']
@@ -211,10 +211,10 @@ def test_readers_find_a_copy_once_it_is_whole_and_follow_it_to_another_file(
 
 
 def held(folder: Path) -> list[str]:
-    """The files of a folder that this process has open."""
+    """Return the files of a folder that this process has open."""
     found: list[str] = []
     for each in Path("/proc/self/fd").iterdir():
-        # The folder of all was open itself.
+        # The listing's own folder is already closed.
         with suppress(FileNotFoundError):
             found.append(str(each.readlink()))
     return [path for path in found if path.startswith(f"{folder}/")]
@@ -231,7 +231,7 @@ def test_the_room_of_a_copy_is_given_back_once_another_has_its_place(
     former, now = (copies.of(table) for table in tables)
     assert former is not None
     assert now is not None
-    # As long as its folder is there, somebody may still ask for it.
+    # As long as the copy's folder exists, somebody may still ask for it.
     assert former.copy.look_up([b"a"])[0] == [b"{}"]
     shutil.rmtree(copy_folder(tmp_path, tables[0]))
     assert held(copy_folder(tmp_path, tables[0]))

@@ -1,4 +1,4 @@
-"""A tenant's work waits for its own, and another tenant's comes next."""
+"""A tenant's work waits for its own earlier work, and another tenant's comes next."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from shared.runtime.tenant_turns import TenantTurns
 
 
 def order_of(turns: TenantTurns, *tenants: str) -> list[str]:
-    """In which order they have their turns, if they ask for them in this one."""
+    """Return the order of turns when tenants ask in this order."""
 
     async def scenario() -> list[str]:
         done: list[str] = []
@@ -45,9 +45,9 @@ def test_the_tenant_that_holds_fewest_is_next_and_none_has_more_than_its_part() 
 
         working = [asyncio.create_task(work(each)) for each in "aaaabcb"]
         await asyncio.sleep(0.01)
-        # A third one of `a` would be over its part, though it came before those of others.
+        # A third turn for `a` would exceed its part, though it was asked for first.
         assert sorted(begun) == ["a", "a", "b", "c"]
-        # That of `c` ends.
+        # The turn of `c` ends.
         working[5].cancel()
         await asyncio.sleep(0.01)
         assert sorted(begun) == ["a", "a", "b", "b", "c"]
@@ -82,7 +82,7 @@ def test_whoever_leaves_while_waiting_or_in_the_moment_of_its_turn_holds_none() 
         await asyncio.sleep(0)
         waiting[0].cancel()
         turns.give_back("acme")
-        # The turn has come, and its task has not heard of it.
+        # The turn has come, and its task has not been told yet.
         waiting[1].cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         async with asyncio.timeout(5):

@@ -1,4 +1,4 @@
-"""How topics are, as a broker says it that has not heard of all of them yet."""
+"""Topics as described by a broker that does not know all of them yet."""
 
 import asyncio
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ from shared.runtime.kafka.topic_admin import TopicAdmin
 
 
 class Brokers:
-    """One names a topic that the one asked for its details does not know yet."""
+    """Brokers of which one lists a topic that the next one does not know yet."""
 
     async def list_topics(self) -> list[str]:
         return ["known", "new"]

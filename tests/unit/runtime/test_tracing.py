@@ -47,5 +47,5 @@ def test_a_wrong_variable_is_named_and_not_shown(
         read_settings(OtlpSettings, program="hifi gateway")
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"hifi gateway: {name} is no ")
+    assert said.startswith(f"hifi gateway: {name} is not ")
     assert value not in said

@@ -1,4 +1,4 @@
-"""A file is there whole, or as it was before, whenever the machine loses its power."""
+"""After a power failure a file is either complete, or as it was before."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from shared.runtime.files.whole_file import write_whole
 def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_it_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """POSIX, fsync: a new name is in the folder, and is on the disk when that has been synced."""
+    """POSIX, fsync: a new name belongs to the folder, and is on disk once that is synced."""
     path = tmp_path / "state"
     path.write_bytes(b"old")
     seen: list[tuple[bool, bytes]] = []

@@ -1,4 +1,4 @@
-"""The original of Spark's workers: loaded, keeping little of the batches it has had, quiet."""
+"""The process from which Spark's workers are copied: preloaded, with few old batches, and quiet."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-# In a process of its own, as a daemon is one; Spark's loop is replaced by what it would find.
+# In a process of its own, as a daemon is one; Spark's loop is replaced by a report of its state.
 _DAEMON = """
 import gc, json, pyspark.daemon, sys
 
@@ -63,11 +63,11 @@ def test_a_worker_that_spark_lets_go_of_says_nothing(tmp_path: Path, *, has_unre
     address = daemon.stdout.read(int.from_bytes(daemon.stdout.read(4)))
     with socket.socket(socket.AF_UNIX) as spark:
         spark.connect(address)
-        # The first that it says is who it is.
+        # The worker's first message is its process id.
         pid = spark.recv(4, socket.MSG_PEEK if has_unread else 0)
         worker = os.pidfd_open(int.from_bytes(pid))
     try:
-        assert select.select([worker], [], [], 30)[0], "it has not ended"
+        assert select.select([worker], [], [], 30)[0], "the worker has not ended"
     finally:
         os.close(worker)
         _, err = daemon.communicate(timeout=30)

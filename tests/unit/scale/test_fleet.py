@@ -1,4 +1,4 @@
-"""The simulation conserves events, agrees with theory where there is one, and costs little."""
+"""The simulation conserves events, agrees with theory where there is one, and runs fast."""
 
 import random
 import time
@@ -22,7 +22,7 @@ ALONE, TWO = policy_of("fixed:1"), policy_of("fixed:2")
 
 
 def poisson(dice: random.Random, mean: float) -> int:
-    """Exponential waits until a second is over."""
+    """Count exponential waits until a second is over."""
     count, left = 0, dice.expovariate(1.0)
     while left < mean:
         count, left = count + 1, left + dice.expovariate(1.0)
@@ -30,7 +30,7 @@ def poisson(dice: random.Random, mean: float) -> int:
 
 
 class ScriptedPolicy:
-    """Wants this many instances from a second on."""
+    """A policy that wants this many instances from a second on."""
 
     def __init__(self, *wishes: tuple[int, int]) -> None:
         self._wishes = wishes
@@ -89,18 +89,18 @@ def test_a_server_with_random_arrivals_waits_as_long_as_theory_says() -> None:
 
 
 def test_a_constant_overload_grows_as_arithmetic_says_and_so_does_the_age() -> None:
-    # 150 events/s come, 100 go: after t seconds 50 t wait, and the oldest is t / 3 old.
+    # 150 events/s arrive, 100 leave: after t seconds 50 t wait, and the oldest is t / 3 old.
     run = simulate([LaneLoad(curve_of([150.0] * 600))], ONE, ALONE)
     assert run.backlog[-1] == run.waiting == 50 * 600
     assert run.delivered == 100 * 600
     assert run.worst_age_s == pytest.approx(200, abs=1)
-    # An event waits for half of the time that it came at: those of the first 11 s are not late, nor
-    # yet those of the last 5.
+    # An event at t waits for t / 2: those of the first 11 s are not late, nor are yet those of the
+    # last 5.
     assert run.late == pytest.approx(150 * (600 - 11 - 5), abs=150)
 
 
 def test_a_backlog_drains_at_the_rate_that_is_left() -> None:
-    # 100 s at 150/s, then 60/s: 5,000 events at 40/s are gone after 125 s.
+    # 100 s at 150/s, then 60/s: 5,000 events drain at 40/s in 125 s.
     run = simulate([LaneLoad(curve_of([150.0] * 100 + [60.0] * 200))], ONE, ALONE)
     gone_at = next(at_s for at_s in range(100, 300) if run.backlog[at_s] == 0)
     assert gone_at == pytest.approx(225, abs=1)
@@ -123,10 +123,10 @@ def test_nothing_comes_of_nothing() -> None:
 def test_an_instance_works_after_its_metric_and_its_boot() -> None:
     plan = replace(ONE, count_max=9, boot_s=90, metric_s=10, metric_delay_s=10)
     run = simulate([LaneLoad(curve_of([50.0] * 200))], plan, ScriptedPolicy((0, 1), (60, 3)))
-    # The wish is made from figures of 60, which are known at 70.
+    # The wish follows from the figures of second 60, which are known at 70.
     assert list(run.ready).index(3) == 70 + 90
     assert run.steps == 1
-    # Two more are paid for from 70 on, booting or not.
+    # Two more cost money from 70 on, booting or not.
     assert run.instance_s == 200 + 2 * 130
 
 
@@ -136,7 +136,7 @@ def test_what_boots_goes_first_when_less_is_wanted() -> None:
     run = simulate([LaneLoad(curve_of([1.0] * 150))], plan, wishes)
     seen = dict(zip(run.ready, range(150), strict=True))
     assert seen == {1: 149, 3: 59, 4: 99}
-    # All that began to boot last, and no more.
+    # Exactly those that began to boot last are stopped.
     wishes = ScriptedPolicy((0, 1), (10, 3), (20, 7), (30, 3))
     assert max(simulate([LaneLoad(curve_of([1.0] * 150))], plan, wishes).ready) == 3
 
@@ -168,7 +168,7 @@ def test_a_lost_zone_takes_its_part_and_is_replaced() -> None:
 def test_a_zone_takes_what_boots_in_it_as_well() -> None:
     plan = FleetPlan(throughput=Proportional(100.0), boot_s=60, zone_lost_at_s=30)
     run = simulate([LaneLoad(curve_of([10.0] * 120))], plan, ScriptedPolicy((0, 6)))
-    # Three boot from 20 on and one of them is lost at 30, with one of the three that work.
+    # Three boot from 20 on; one of them is lost at 30, together with one of the three that work.
     assert [run.ready[29], run.ready[30], run.ready[80], run.ready[90]] == [3, 2, 4, 6]
 
 
@@ -193,7 +193,7 @@ def test_who_holds_more_lanes_is_later_and_the_other_is_no_help() -> None:
     curve = curve_of([50.0] * 60)
     fuller, emptier = names_in(0, 2, 3), names_in(1, 2, 1)
     run = simulate([LaneLoad(curve, name=name) for name in (*fuller, *emptier)], plan, TWO)
-    # 150 events/s come to one that does 100, and 50 to the other.
+    # One that handles 100 events/s gets 150, and the other gets 50.
     assert run.waiting == (150 - 100) * 60
     even = [*names_in(0, 2, 2), *names_in(1, 2, 2)]
     assert simulate([LaneLoad(curve, name=name) for name in even], plan, TWO).waiting == 0
@@ -252,7 +252,7 @@ def test_a_day_of_50_lanes_looks_at_a_lane_only_when_one_waits() -> None:
 
 
 class RaisingPolicy:
-    """Wants one more once, and then what there is to be."""
+    """A policy that wants one instance more at first, and then no change."""
 
     def __init__(self) -> None:
         self._is_first = True
@@ -263,7 +263,7 @@ class RaisingPolicy:
 
 
 def test_metrics_are_late_and_the_wish_is_not() -> None:
-    # Two periods are on their way when the first is answered: they must not take the answer back.
+    # Two periods are on their way when the first is answered: they must not undo the answer.
     plan = replace(ONE, count_max=9, metric_s=5, metric_delay_s=20)
     run = simulate([LaneLoad(curve_of([1.0] * 200))], plan, RaisingPolicy())
     assert (run.steps, run.ready[-1]) == (1, 2)

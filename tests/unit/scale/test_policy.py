@@ -1,4 +1,4 @@
-"""Policies answer as AWS' do, ours as it says, and none flaps."""
+"""Policies like AWS' answer as AWS' do, ours follow their rule, and none flaps."""
 
 import random
 from dataclasses import replace
@@ -28,7 +28,7 @@ SEEN = FleetMetrics(
 
 
 def follow(policy: Policy, *points: FleetMetrics) -> list[int]:
-    """The policy's wishes, period after period, if each comes true at once."""
+    """Return the policy's wishes, period after period, if each comes true at once."""
     said, count = [], SEEN.desired
     for number, point in enumerate(points):
         count = policy.wanted(replace(point, at_s=10 * (number + 1), desired=count))
@@ -56,7 +56,7 @@ def test_aws_tracks_our_load_of_each_instance() -> None:
     # 6 instances' worth of work for 10: at 0.5 it wants 12, after three points.
     tracked = policy_of("aws-load:0.5")
     assert follow(tracked, SEEN, SEEN, SEEN) == [10, 10, 12]
-    # A backlog counts as it does for ours; nobody works yet that could be asked for twice.
+    # A backlog counts as in our policy; without a ready instance the wish stays the same.
     backlog = replace(SEEN, backlog=180_000)
     assert follow(policy_of("aws-load:0.7"), *[backlog] * 3)[-1] == 10
     assert follow(policy_of("aws-load:0.7"), *[replace(backlog, backlog=360_000)] * 3)[-1] == 12
@@ -92,11 +92,11 @@ def test_ours_goes_in_by_a_tenth_after_a_lower_load_has_lasted() -> None:
     low = replace(SEEN, arrivals=1_000.0)
     said = follow(ByLoad(0.6, in_after_s=50), *[low] * 11)
     assert said == [10] * 4 + [9] * 5 + [8] * 2
-    # Several of many go at once, and never more than the load allows.
+    # If many instances run, several leave at once, but never more than the load allows.
     many = replace(SEEN, desired=60, arrivals=1_000.0, at_s=300)
     assert ByLoad(0.6).wanted(many) == 54
     assert ByLoad(0.6).wanted(replace(many, arrivals=30_500.0)) == 57
-    # A peak within the time holds all of them.
+    # A peak within that time keeps all of them.
     peak = replace(SEEN, arrivals=5_900.0)
     assert follow(ByLoad(0.6, in_after_s=50), low, low, low, peak, low, low, low) == [10] * 7
 
@@ -136,20 +136,20 @@ def test_a_policy_can_be_written(text: str, wanted: int) -> None:
     ],
 )
 def test_what_is_no_policy_is_refused_with_what_is_one(text: str) -> None:
-    with pytest.raises(ScaleError, match=r"is no policy. These are:\nload:0.7"):
+    with pytest.raises(ScaleError, match=r"is not a policy. Policies are:\nload:0.7"):
         policy_of(text)
 
 
 @pytest.mark.parametrize("rate", [6_000.0, 6_900.0, 7_000.0, 7_100.0, 12_345.0])
 @pytest.mark.parametrize("text", ["load:0.7", "cpu:0.6", "step-cpu:0.8", "cpu:0.6+lag:5"])
 def test_no_policy_flaps_on_a_constant_load_with_noise_of_3_percent(text: str, rate: float) -> None:
-    # At most 2 steps an hour once it has found its size, wherever the load is.
+    # At most 2 steps an hour once the policy has found the size, at any load.
     dice = random.Random(11)
     hours = 6
     rates = noisy([rate] * (hours * 3_600), 0.03, lambda: dice.gauss(0, 1))
     plan = FleetPlan(throughput=Proportional(1_000.0), count_first=20)
     curve = curve_of(rates)
-    # One in each slot, so that it is the policy that is seen and not who has more of them.
+    # One lane in each slot, so that the test shows the policy and not an uneven spread.
     names = [name for slot in range(SLOT_COUNT) for name in names_in(slot, SLOT_COUNT)]
     lanes = [LaneLoad(curve, 1 / SLOT_COUNT, name) for name in names]
     run = simulate(lanes, plan, policy_of(text))

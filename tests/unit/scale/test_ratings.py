@@ -1,4 +1,4 @@
-"""Ratings are read with a clear error, the fitting one is chosen, and old ones are warned of."""
+"""A bad rating is a clear error, the fitting one is chosen, and old ones cause a warning."""
 
 import json
 from datetime import date
@@ -38,7 +38,7 @@ def test_a_rating_is_read_and_members_of_others_are_passed_by() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "g.json is no rating: Input data was truncated"),
+        ("{", "g.json is not a rating: Input data was truncated"),
         (rating(rated="much"), "$.rated"),
         (rating(rated=0), "rated is 0 and must be above 0"),
         (rating(machine={"cpu": "x", "cores": 0}), "machine.cores is 0"),
@@ -53,7 +53,7 @@ def test_what_is_wrong_with_a_rating_is_said(text: str, says: str) -> None:
     with pytest.raises(ScaleError) as told:
         read_rating("g.json", text)
     assert says in str(told.value)
-    assert "g.json is no rating" in str(told.value)
+    assert "g.json is not a rating" in str(told.value)
 
 
 def test_of_several_ratings_the_instance_counts_then_honesty_then_batch_and_age() -> None:

@@ -1,4 +1,4 @@
-"""The data that topics will keep follows from traffic, by time and by size; so does a full disk."""
+"""The future size of topics and of a full disk follows from traffic, by time and by size."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from shared.event.times import DAY_MS, HOUR_MS
 from shared.scale.retention import BrokerDisk, TopicUse, days_until_full, forecast_of
 
 GB = 10**9
-# 1 MB/s, of which a day is there.
+# 1 MB/s, of which one day is stored so far.
 USE = TopicUse(
     name="orders",
     partitions=4,
@@ -31,7 +31,7 @@ def test_what_is_kept_by_time_is_the_rate_times_the_time() -> None:
     forecast = forecast_of(USE)
     assert (forecast.bound, forecast.bytes_s) == ("time", 1_000_000)
     assert forecast.kept_bytes == 7 * 86_400_000_000
-    # Each partition may have a segment more before one goes.
+    # Each partition may have one more segment before one is deleted.
     assert forecast.most_bytes == 7 * 86_400_000_000 + 4 * GB
     quick = forecast_of(replace(USE, segment_ms=HOUR_MS))
     assert quick.most_bytes == 7 * 86_400_000_000 + 3_600_000_000
@@ -53,7 +53,7 @@ def test_what_is_kept_for_ever_or_compacted_has_no_forecast() -> None:
     compacted = forecast_of(replace(USE, retention_ms=None, is_compacted=True))
     assert (compacted.bound, compacted.kept_bytes) == ("compacted", None)
     assert compacted.most_bytes == USE.stored_bytes
-    # Marks of re-drives are compacted and deleted.
+    # Marks of redrives are compacted and deleted.
     assert forecast_of(replace(USE, is_compacted=True)).bound == "time"
 
 

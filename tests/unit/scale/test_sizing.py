@@ -1,4 +1,4 @@
-"""A plan reproduces published examples, names what binds, and refuses what cannot be."""
+"""A plan reproduces published examples, names the binding limit, and refuses the impossible."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -39,8 +39,8 @@ def count(name: str, load: BrokerLoad, *, use: float | None = None) -> int:
     ).count
 
 
-# Published examples. 1 to 4 are of AWS: the page on best practices for Express brokers, and of its
-# agent toolkit (d6ad2e4) the text and the program msk_sizing.py, run with that text's example.
+# Published examples. 1 to 4 are from AWS: the page on best practices for Express brokers, and its
+# agent toolkit (d6ad2e4), whose program msk_sizing.py was run with the text's example.
 def test_example_1_45_mb_in_and_90_out_are_three_large_express_brokers() -> None:
     assert count("express.m7g.large", BrokerLoad(45, 90, 0), use=1.0) == 3
 
@@ -66,7 +66,7 @@ def test_example_2_100_mb_to_five_groups_are_six_2xlarge_express_brokers() -> No
     ],
 )
 def test_example_3_500_mb_in_and_1000_out_at_the_peak(name: str, brokers: int) -> None:
-    # 1,000 partitions with their copies; kept for a day on the disks, 100 MB/s on the average.
+    # 1,000 partitions with their copies; kept for a day on disk, 100 MB/s on average.
     load = BrokerLoad(500, 1_000, 333, stored_bytes=100 * 2**20 * DAY_S)
     assert count(name, load) == brokers
 
@@ -100,7 +100,8 @@ def test_example_5_what_a_day_of_500_mb_is() -> None:
 
 def test_example_6_partitions_are_the_most_of_producers_and_consumers_needs() -> None:
     # Cloudera's page on the number of partitions, by Jun Rao's max(t/p, t/c): 1,000 MB/s with 50
-    # MB/s for each consumer are 20. Ours: a consumer is a machine, and a partition takes 7.5 MB/s.
+    # MB/s for each consumer are 20. In Hifi a consumer is a machine, and a partition takes 7.5
+    # MB/s.
     ask = Ask(events_per_s=1_000e6 / 617, fan_out=1)
     sizing = plan(ask)
     for_bytes = 1_000 * PARTITION_GROWTH / 7.5
@@ -109,8 +110,8 @@ def test_example_6_partitions_are_the_most_of_producers_and_consumers_needs() ->
 
 
 def test_example_7_300_kb_a_second_are_1_08_capacity_units() -> None:
-    # AWS' page on prices of load balancers, first example: 1 new connection/s of 2 minutes each,
-    # 5 requests/s with 300 KB, 60 rules of which 10 are free.
+    # AWS' page on prices of load balancers, first example: 1 new connection/s of 2 minutes each, 5
+    # requests/s with 300 KB, 60 rules of which 10 are free.
     units = balancer_units(300_000, new_connections_s=1, connections=120, rules_s=5 * 50)
     assert units == pytest.approx(1.08)
     assert balancer_units(0, new_connections_s=50) == 2
@@ -126,7 +127,7 @@ def test_example_7_300_kb_a_second_are_1_08_capacity_units() -> None:
 def test_a_million_events_of_600_bytes_with_a_zone_away(
     fan_out: int, name: str, brokers: int
 ) -> None:
-    # Worked out by hand: 600 MB/s in, of which each destination reads all.
+    # Worked out by hand: 600 MB/s in, all of which each destination reads.
     load = BrokerLoad(600, 600 * fan_out, 96)
     assert brokers_of(SIZES[name], load, disk_gb_max=0).count == brokers
 
@@ -143,8 +144,8 @@ def test_gateways_survive_a_zone() -> None:
 @pytest.mark.parametrize(
     ("ask", "limit", "says"),
     [
-        ({"retention_s": 3 * DAY_S}, "retention", "need 168 h. Keep them for longer"),
-        ({"event_bytes": 2_000_000}, "event size", "the gateway's limit is 1,000,000"),
+        ({"retention_s": 3 * DAY_S}, "retention", "need 168 h. Plan for a longer retention"),
+        ({"event_bytes": 2_000_000}, "event size", "its limit is 1,000,000"),
         ({"hot_key_share": 0.5}, "one Kafka partition", "308.5 MB/s"),
         ({"partitions": 12}, "Kafka partitions", "617.0 MB/s need 83"),
         ({"fan_out": 100, "retry_share": 0.0}, "egress", "lower the fan-out"),
@@ -163,7 +164,7 @@ def test_what_cannot_be_is_refused_with_the_limit_that_binds(
 
 
 def test_too_few_partitions_for_those_who_share_them_are_refused() -> None:
-    with pytest.raises(ImpossibleError, match="machines are to share it, each with one"):
+    with pytest.raises(ImpossibleError, match="machines share it, and each needs at least one"):
         plan(Ask(100_000, event_bytes=10, fan_out=50, partitions=12))
     assert plan(Ask(100_000, partitions=90)).topics[0].partitions == 90
 
@@ -184,9 +185,9 @@ def test_an_ask_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
 
 
 def test_an_unknown_machine_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(ScaleError, match=r"'t3.nano' is no machine of the price file \(c7g.large"):
+    with pytest.raises(ScaleError, match=r"'t3.nano' is not a machine in .* \(c7g.large"):
         plan(MILLION, instance="t3.nano")
-    with pytest.raises(ScaleError, match=r"p\.json is no price file: Input data was truncated"):
+    with pytest.raises(ScaleError, match=r"p\.json is not a price file: Input data was truncated"):
         read_catalogue("p.json", "{")
 
 
@@ -194,7 +195,7 @@ def test_what_binds_is_what_is_full_first() -> None:
     sizing = plan(MILLION)
     binds = sizing.binds
     assert binds.headroom == min(need.headroom for need in sizing.needs) >= 1
-    # With this much more traffic, there must be more of that resource.
+    # With this much more traffic, the plan must have more of that resource.
     more = plan(replace(MILLION, events_per_s=1_000_000 * binds.headroom * 1.001))
     (same,) = [need for need in more.needs if need.resource == binds.resource]
     assert same.there_is > binds.there_is
@@ -226,7 +227,7 @@ def test_few_brokers_are_chosen_that_cost_little_more_unless_a_size_is_named() -
     near = [other.count for other in others if other.usd_month <= NEAR_LEAST * least]
     assert chosen.usd_month <= NEAR_LEAST * least
     assert chosen.count == min(near)
-    with pytest.raises(ScaleError, match=r"no standard broker of the price file \(kafka.m7g.large"):
+    with pytest.raises(ScaleError, match=r"not a standard broker in .* \(kafka.m7g.large"):
         choose_brokers(CATALOGUE, load, "standard", name="express.m7g.large")
 
 
@@ -275,7 +276,7 @@ def test_the_site_file_carries_the_sizes_of_the_plan(kafka: BrokerKind) -> None:
 
 @pytest.mark.parametrize("text", ["[plan", "[plan]\nx = 1\n", "[kafka]\nkind = 'mine'\n"])
 def test_what_is_no_site_file_is_refused(text: str) -> None:
-    with pytest.raises(ScaleError, match=r"site.toml holds no sizes of a plan: .*hifi plan"):
+    with pytest.raises(ScaleError, match=r"site.toml has no sizes of a plan: .*hifi plan"):
         read_sizes("site.toml", text)
 
 

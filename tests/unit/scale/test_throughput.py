@@ -1,4 +1,4 @@
-"""The throughput of several instances follows measurements, and is not made up beyond them."""
+"""The throughput of several instances follows measurements, and ends where these end."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_the_law_of_scalability_has_its_peak() -> None:
 
 
 def test_a_table_is_followed_in_straight_lines_and_a_little_beyond_its_end() -> None:
-    # Gateway workers of 2026-11-22.
+    # Gateway workers, measured on 2026-11-22.
     table = MeasuredThroughput({1: 68_000, 2: 152_000, 4: 304_000, 8: 518_000})
     assert [table.of(count) for count in (0, 1, 2, 3, 4, 6, 8)] == [
         *(0, 68_000, 152_000, 228_000, 304_000, 411_000, 518_000)
@@ -28,7 +28,7 @@ def test_a_table_is_followed_in_straight_lines_and_a_little_beyond_its_end() -> 
 
 
 def test_what_was_never_measured_is_not_known() -> None:
-    with pytest.raises(ScaleError, match="17 instances were never measured"):
+    with pytest.raises(ScaleError, match="17 instances are more than twice"):
         MeasuredThroughput({1: 68_000, 8: 518_000}).of(17)
     with pytest.raises(ScaleError, match="rate more of them"):
         Usl(1.0, 0, 0, measured_max=4).of(9)

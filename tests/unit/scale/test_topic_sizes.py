@@ -1,4 +1,4 @@
-"""The sizes of a topic's records are those that our own code writes."""
+"""The record sizes of a topic are those that our own code writes."""
 
 import json
 import uuid
@@ -58,6 +58,6 @@ def test_5_tb_a_day_at_120000_events_a_second() -> None:
     assert stream.stored_bytes == stream.in_bytes_s * 7 * 86_400
     assert stream.out_bytes_s == stream.in_bytes_s
     assert days(stream) == 7
-    # 71.9 MB/s at 7.5 a partition are ten, with room to grow 15.
+    # 71.9 MB/s at 7.5 a partition are ten, or 15 with room to grow.
     assert stream.partitions == 24
     assert {size.partitions for size in sizes[1:]} == {3}

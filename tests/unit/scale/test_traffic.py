@@ -1,4 +1,4 @@
-"""Days of traffic add up and have the shape that was asked for; traces say what is wrong."""
+"""Days of traffic add up and have the requested shape; bad traces are reported."""
 
 import random
 
@@ -58,7 +58,7 @@ def test_a_trace_holds_each_rate_until_the_next_row() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("time,rate\n", "fewer than two rows"),
+        ("time,rate\n", "at least two rows"),
         ("0,1\n0,2\n", "goes back in time"),
         ("0,1\n1,x\n", "Row 2 of the trace is '1,x'"),
         ("0,1\n1,2,3\n", "Row 2 of the trace is '1,2,3'"),

@@ -1,7 +1,7 @@
-// Sends a batch to each address of a gateway that answers oddly, and writes the fates of all.
+// Sends a batch to each address of a gateway with odd answers, and writes all fates.
 //
 // `go run ./trials/oddanswers URL ADDRESSES EVENTS TIMEOUT_MS`; tests/support/gateway/odd_answers.py
-// says what is at each address.
+// describes the addresses.
 package main
 
 import (

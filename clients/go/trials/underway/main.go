@@ -1,4 +1,4 @@
-// Sends without a pause until its input ends, and writes each id to its output once its fate is known.
+// Sends without a pause until its input ends, and writes each event's fate and id to its output.
 //
 // `go run ./trials/underway URL STREAM`; it ends with "done" when every event has its fate.
 package main

@@ -1,1 +1,1 @@
-"""From a request of Hifi's to an answer for each event."""
+"""Receives requests of Hifi, and answers for each event."""

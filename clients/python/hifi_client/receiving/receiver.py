@@ -1,4 +1,4 @@
-"""Receives deliveries of Hifi: checks them, leaves out copies, and answers for each event."""
+"""Receives deliveries of Hifi: checks them, skips duplicates, and answers for each event."""
 
 import json
 import logging
@@ -16,15 +16,15 @@ log = logging.getLogger("hifi_client")
 
 Event: TypeAlias = dict[str, Any]
 Take: TypeAlias = Callable[[Event], object]
-# Hifi sends at most as much as `batch_bytes_max` of the destination says; 64 MB is its limit.
+# A request has at most the destination's `batch_bytes_max`, which may be up to 64 MB.
 BODY_BYTES_MAX = 64_000_000
-# The status for an event that may be sent again, and for one that must not.
+# The status for an event that Hifi should send again, and for one that it should not.
 _LATER, _NEVER = 503, 422
 _GZIP = 16 + zlib.MAX_WBITS
 
 
 class Reply(NamedTuple):
-    """The answer, in the order that Flask expects."""
+    """An answer, with its parts in the order that Flask expects."""
 
     body: bytes
     status: int
@@ -33,25 +33,24 @@ class Reply(NamedTuple):
 
 @dataclass
 class Delivery:
-    """One request of Hifi's. Events that were taken before are not in `events`."""
+    """One request of Hifi. Events that were taken before are not in `events`."""
 
     events: list[Event]
     id: str
     stream: str
     attempt: int
-    # Hifi says that an earlier copy may have arrived.
+    # Whether Hifi says that an earlier copy may have arrived.
     is_maybe_duplicate: bool
-    # The place of each of `events` in the batch, and its name in the memory.
+    # The place of each of `events` in the batch, and its identity in `_seen`.
     _places: list[int] = field(repr=False)
     _names: list[str | None] = field(repr=False)
     _count: int = field(repr=False)
     _seen: Seen = field(repr=False)
 
     def reply(self, failed: Mapping[int, int] | None = None) -> Reply:
-        """Answer for each event; `failed` names those of `events` that were not taken, by place.
+        """Return the answer; `failed` maps positions in `events` to statuses of failed events.
 
-        The number beside each is the status that it would have got alone: 422 makes it a dead
-        letter, 503 has it sent again.
+        With 422 an event becomes a dead letter; with 503 Hifi sends it again.
         """
         statuses = failed or {}
         self._seen.add(
@@ -60,8 +59,8 @@ class Delivery:
         if not statuses:
             return _reply(200, {"taken": len(self.events)})
         if len(statuses) == self._count and set(statuses.values()) == {_LATER}:
-            # That is the whole of us: Hifi slows down, as it should.
-            return _reply(_LATER, {"detail": "No event could be taken just now."})
+            # Everything failed, so answer for the whole request: Hifi then slows down.
+            return _reply(_LATER, {"detail": "No event could be taken now."})
         entries = [{"index": self._places[n], "status": code} for n, code in statuses.items()]
         return _reply(207, {"failed": entries})
 
@@ -81,7 +80,7 @@ class Receiver:
         self._seen = SeenInMemory() if seen is None else seen
 
     def open(self, headers: Mapping[str, str], body: bytes) -> Delivery:
-        """The new events of a request; DeliveryError if it is none of Hifi's."""
+        """Return a request's new events; raise DeliveryError if it is not a valid delivery."""
         found = {str(name).lower(): str(value) for name, value in headers.items()}
         body = _unpacked(found.get("content-encoding", ""), body)
         if self._verifier is not None:
@@ -107,9 +106,9 @@ class Receiver:
         )
 
     def answer(self, headers: Mapping[str, str], body: bytes, take: Take) -> Reply:
-        """Give each new event to `take`, and answer for it.
+        """Pass each new event to `take`, and return the answer.
 
-        If `take` raises, Hifi sends the event again; RefusedError makes it a dead letter.
+        If `take` raises, Hifi sends the event again; after RefusedError it is a dead letter.
         """
         try:
             delivery = self.open(headers, body)
@@ -119,13 +118,13 @@ class Receiver:
         for nth, event in enumerate(delivery.events):
             try:
                 take(event)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the event was not taken
+            except Exception as error:  # noqa: BLE001 - after any error, the event is not taken
                 failed[nth] = status_of(error)
         return delivery.reply(failed)
 
 
 def status_of(error: Exception) -> int:
-    """Return the status for an event after this error."""
+    """Return the status for an event whose `take` raised this error."""
     if isinstance(error, RefusedError):
         return _NEVER
     log.error("An event was not taken; it will be sent again.", exc_info=error)
@@ -150,9 +149,9 @@ def _events(headers: Mapping[str, str], body: bytes) -> list[Event]:
             said = json.loads(body)
             found = said if isinstance(said, list) else [said]
     except (ValueError, RecursionError) as error:
-        raise DeliveryError(400, f"The body holds no events ({error}).") from error
+        raise DeliveryError(400, f"The body contains no events ({error}).") from error
     if not all(isinstance(event, dict) for event in found):
-        raise DeliveryError(400, "An event is a JSON object.")
+        raise DeliveryError(400, "An event must be a JSON object.")
     return found
 
 
@@ -169,17 +168,17 @@ def _number(text: str) -> int:
 
 
 def _unpacked(encoding: str, body: bytes) -> bytes:
-    """The body as it was signed. Some frameworks have unpacked it already, and left the header."""
+    """Return the signed body. Some frameworks decompress it already, and keep the header."""
     if encoding == "gzip" and body.startswith(b"\x1f\x8b"):
         unpacker = zlib.decompressobj(_GZIP)
         try:
             plain = unpacker.decompress(body, BODY_BYTES_MAX)
         except zlib.error as error:
-            raise DeliveryError(400, f"The body is not gzip as it says ({error}).") from error
+            raise DeliveryError(400, f"The body is not valid gzip ({error}).") from error
         if unpacker.unconsumed_tail:
             raise DeliveryError(413, f"The body has more than {BODY_BYTES_MAX:,} bytes.")
         return plain
     if encoding == "zstd" and body.startswith(b"\x28\xb5\x2f\xfd"):
-        # Not 4xx: that would make dead letters of events that we could take another day.
-        raise DeliveryError(503, "This receiver unpacks gzip: set the destination to that.")
+        # Not 4xx, which would make the events dead letters before somebody corrects the setting.
+        raise DeliveryError(503, "This receiver supports only gzip: set the destination to that.")
     return body

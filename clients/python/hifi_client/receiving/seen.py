@@ -1,4 +1,4 @@
-"""Remembers which events were taken, so that a copy of one is answered and not taken again."""
+"""Remembers which events were taken, so that a duplicate is not taken again."""
 
 import threading
 from collections import OrderedDict
@@ -10,14 +10,14 @@ class Seen(Protocol):
     """The memory that a receiver needs; you may pass your own, for example in a database."""
 
     def known(self, ids: Iterable[str]) -> set[str]:
-        """Those of the ids that were added."""
+        """Return the ids that were added before."""
 
     def add(self, ids: Iterable[str]) -> None:
-        """Events that were taken."""
+        """Add the ids of taken events."""
 
 
 class SeenInMemory:
-    """Remembers the newest `count_max` ids, for this process alone."""
+    """Remembers the newest `count_max` ids, for this process only."""
 
     def __init__(self, count_max: int = 100_000) -> None:
         self._count_max = count_max

@@ -1,4 +1,4 @@
-"""Puts a receiver behind a path of any web framework: an ASGI or a WSGI application."""
+"""Serves a receiver at a path of any web framework, as an ASGI or a WSGI application."""
 
 import asyncio
 import inspect
@@ -15,9 +15,11 @@ _NOT_POST = DeliveryError(405, "Deliveries are POST requests.")
 
 
 class AsgiReceiver:
-    """`app.add_route("/hifi", AsgiReceiver(receiver, take), methods=["POST"])` in FastAPI.
+    """An ASGI application.
 
-    `take` may be a coroutine function; one that is not is called in a thread.
+    In FastAPI: `app.add_route("/hifi", AsgiReceiver(receiver, take), methods=["POST"])`.
+
+    `take` may be a coroutine function; other functions are called in a thread.
     """
 
     def __init__(self, receiver: Receiver, take: Take) -> None:
@@ -63,13 +65,13 @@ class AsgiReceiver:
         for nth, event in enumerate(delivery.events):
             try:
                 await self._take(event)  # type: ignore[misc]  # it is a coroutine function
-            except Exception as error:  # noqa: BLE001 - whatever it is, the event was not taken
+            except Exception as error:  # noqa: BLE001 - after any error, the event is not taken
                 failed[nth] = status_of(error)
         return delivery.reply(failed)
 
 
 class WsgiReceiver:
-    """A WSGI application, to be mounted under a path."""
+    """A WSGI application, to mount under a path."""
 
     def __init__(self, receiver: Receiver, take: Take) -> None:
         self._receiver, self._take = receiver, take

@@ -1,1 +1,1 @@
-"""From an event to the fate that the gateway gave it."""
+"""Sends events, and reports the fate of each."""

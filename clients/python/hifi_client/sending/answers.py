@@ -1,7 +1,7 @@
-"""Reads the meaning of a gateway's answer for each event of a request.
+"""Reads a gateway's answer for each event of a request.
 
 Pure: status, headers and body in, one frozen value out. It follows the gateway's contract
-(docs/api.md), and believes a yes only where it is one: a proxy's 200 is none.
+(docs/api.md), and accepts a success only from a gateway: a proxy's 200 does not count.
 """
 
 import json
@@ -12,19 +12,19 @@ from typing import Any
 
 from hifi_client.sending.fates import Fate
 
-# Longer than any gateway asks for; a date far ahead must not stop a sender.
+# Longer than any gateway asks for, so that a date in the far future does not stop a sender.
 RETRY_AFTER_S_MAX = 300.0
-# Nothing of the request was stored; any other status without a verdict leaves that open.
+# Nothing of the request was stored. With any other status it may be, unless the answer says more.
 _NOTHING_STORED = frozenset({408, 409, 425, 429, 503})
-# May be the fault of one event, or of how many there are.
+# One event may be at fault, or the size of the batch.
 _OF_THE_BATCH = frozenset({400, 413, 422})
-# The same for every request until somebody changes something.
+# Every request gets the same answer until somebody changes a setting.
 _OF_THE_SETUP = frozenset({401, 403, 404, 405, 410, 421})
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """On one event that was not accepted."""
+    """The fate of one event that was not accepted, and its reason."""
 
     fate: Fate
     code: str = ""
@@ -34,18 +34,18 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The result of one request's events, by their places in it.
+    """The results of one request's events, by their places in it.
 
-    An event neither final nor to be sent again was accepted, unless no result is known at all.
+    Events that are neither in `final` nor in `again` were accepted, unless `is_to_be_halved`.
     """
 
     final: Mapping[int, Verdict] = field(default_factory=dict)
     again: tuple[int, ...] = ()
-    # Whether some of those that are sent again may be stored already.
+    # Whether some events of `again` may be stored already.
     may_be_stored: bool = False
-    # None of it was taken; it may be in pieces.
+    # No event was taken; smaller requests may succeed.
     is_to_be_halved: bool = False
-    # No request will succeed until somebody has changed something.
+    # No request will succeed until somebody changes a setting.
     is_setup: bool = False
     wait_s: float | None = None
     # A sentence about the problem, if any.
@@ -79,7 +79,7 @@ def read_answer(  # noqa: PLR0911 - one for each kind of answer
     if 400 <= status < 500 and status not in _NOTHING_STORED:  # noqa: PLR2004
         verdict = Verdict(Fate.REJECTED, code or f"status_{status}", sentence)
         return Reading(final=dict.fromkeys(every, verdict), problem=sentence, code=code)
-    # So may a yes that is not the gateway's: what stands before it says so while it is away.
+    # This includes a success from another server, such as a proxy while the gateway is down.
     return Reading(
         again=every,
         may_be_stored=status not in _NOTHING_STORED,
@@ -92,7 +92,7 @@ def read_answer(  # noqa: PLR0911 - one for each kind of answer
 def _listed(
     said: Mapping[str, Any], count: int, *, wait_s: float | None, problem: str
 ) -> Reading | None:
-    """From the entry of each event that was not accepted; None unless they fit the request."""
+    """Read the entries of events that were not accepted; None unless they match the request."""
     results, accepted = said.get("results"), said.get("accepted")
     if not isinstance(results, list) or not isinstance(accepted, int):
         return None
@@ -128,7 +128,7 @@ def _listed(
 def _sentence(  # noqa: PLR0911 - one for each kind of answer
     status: int, headers: Mapping[str, str], said: Mapping[str, Any]
 ) -> str:
-    """One clear sentence for a person."""
+    """Return a sentence about the answer for people."""
     code = said.get("code")
     where = f"{status} {code}" if code else str(status)
     detail = str(said.get("detail") or said.get("title") or "").rstrip(".")
@@ -138,18 +138,18 @@ def _sentence(  # noqa: PLR0911 - one for each kind of answer
         case 403:
             return f"The key may not do this ({where}): {detail or 'use another key'}."
         case 404 if code == "unknown_stream":
-            return f"The stream is not there ({where}): {detail}; `hifi streams put` makes it."
+            return f"The stream does not exist ({where}): {detail}; `hifi streams put` makes it."
         case _ if 300 <= status < 400:  # noqa: PLR2004
             elsewhere = headers.get("location", "somewhere else")
-            return f"The address leads elsewhere ({where}): give the one of {elsewhere}."
+            return f"The address redirects ({where}): use the address of {elsewhere}."
         case _ if code:
             return f"The gateway says {where}: {detail}."
         case _ if "request_id" in said:
-            return f"Not all events were taken ({where})."
+            return f"Not all events were accepted ({where})."
         case _ if status >= 500 or status in _NOTHING_STORED:  # noqa: PLR2004
-            return f"The server in front of the gateway answers {where}: the gateway may be away."
+            return f"The server before the gateway answers {where}: the gateway may be down."
         case _:
-            return f"The server there is no Hifi gateway ({where}): look at the address."
+            return f"The server is not a Hifi gateway ({where}): check the address."
 
 
 def _members(body: bytes) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _members(body: bytes) -> dict[str, Any]:
 
 
 def _wait_s(headers: Mapping[str, str]) -> float | None:
-    """`Retry-After` in seconds; a date counts from the answer's own, as clocks differ."""
+    """Return `Retry-After` in seconds; a date counts from the answer's `Date`, as clocks differ."""
     text = headers.get("retry-after", "").strip()
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""Sends events from asyncio: it wraps the same sender, and never blocks the loop."""
+"""Sends events from asyncio: wraps Sender, and never blocks the loop."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,25 +10,25 @@ from hifi_client.sending.events import Given
 from hifi_client.sending.fates import Sent, SentMany, Stretch
 from hifi_client.sending.sender import Sender
 
-# How often room is looked for while memory is full.
+# How often to check for room while memory is full.
 _LOOK_S = 0.01
 
 
 class AsyncSender:
-    """As Sender, with the same options: `outcome = await (await sender.send(event))`."""
+    """A Sender for asyncio, with the same options: `outcome = await (await sender.send(event))`."""
 
     def __init__(self, url: str, stream: str, **options: Any) -> None:
         self._sender = Sender(url, stream, **options)
 
     @property
     def problem(self) -> str:
-        """The current problem, in a sentence; empty while all is well."""
+        """The current problem in a sentence; empty if there is none."""
         return self._sender.problem
 
     async def send(
         self, event: Given, *, event_id: str | None = None, key: str | None = None
     ) -> Sent:
-        """Take an event; waits for room, or raises FullError, as `when_full` says."""
+        """Take an event; wait for room, or raise FullError, according to `when_full`."""
         while True:
             try:
                 return self._sender.send_within(0.0, event, event_id=event_id, key=key)
@@ -38,9 +38,9 @@ class AsyncSender:
             await asyncio.sleep(_LOOK_S)
 
     async def send_many(self, events: Iterable[Given], *, key: str | None = None) -> SentMany:
-        """Take events in order, for less than `send` costs for each of them.
+        """Take events in order, at less cost than `send` for each of them.
 
-        All of them or, if one is no event, none; FullError has in `sent` those that were taken.
+        If one is not an event, none is taken. FullError has the taken events in `sent`.
         """
         ids, lines = self._sender.lines_of(events, key=key)
         stretches: list[Stretch] = []
@@ -57,15 +57,15 @@ class AsyncSender:
             await asyncio.sleep(_LOOK_S)
 
     async def check(self) -> None:
-        """Ask the gateway whether it would take an event; GatewayError says why not."""
+        """Ask the gateway whether it would accept an event; raise GatewayError if not."""
         await asyncio.to_thread(self._sender.check)
 
     async def flush(self, timeout_s: float | None = None) -> bool:
-        """Send all waiting events, and wait until each has its final fate; False if it has not."""
+        """Send all waiting events; return whether each got its final fate in time."""
         return await asyncio.to_thread(self._sender.flush, timeout_s)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Send the rest for up to `timeout_s` (`exit_s`); settle or spool what remains."""
+        """Send events for up to `timeout_s` (default `exit_s`); settle or spool the rest."""
         await asyncio.to_thread(self._sender.close, timeout_s)
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Holds events in bounded memory, and cuts batches by count, bytes and time."""
+"""Holds events in bounded memory, and makes batches by count, bytes and time."""
 
 import threading
 import time
@@ -9,28 +9,28 @@ from itertools import islice
 from hifi_client.errors import ClosedError, FullError
 from hifi_client.sending.fates import Fates, Stretch
 
-# The memory of an event besides its bytes: an object, its place in a list.
+# The memory of an event besides its bytes: an object, and its place in a list.
 EVENT_OVERHEAD_BYTES = 64
 
 
 class Batch:
-    """Events that go together, and where each of them stands in the fates of all."""
+    """Events that are sent together, and the place of each in their Fates."""
 
     __slots__ = ("born_s", "count", "fates", "line_bytes", "pieces", "places", "sure_bytes")
 
     def __init__(
         self, lines: list[bytes], fates: Fates, *, born_s: float, places: list[int] | None = None
     ) -> None:
-        # Lines, and texts of several with a break behind each.
+        # Single lines, or texts of several lines, each with a line break.
         self.pieces = lines
         self.count = len(lines)
         self.fates = fates
         self.born_s = born_s
-        # None if the events have the same places as in the fates.
+        # The events' places in the fates; None if they are 0, 1, 2 and so on.
         self.places = places
-        # With the break behind each.
+        # Including a line break for each line.
         self.line_bytes = 0
-        # Up to here there is room for certain, for the batch and in memory.
+        # Up to this size the batch certainly has room, also in memory.
         self.sure_bytes = 0
 
     @classmethod
@@ -45,14 +45,14 @@ class Batch:
 
     @property
     def body(self) -> bytes:
-        """All events, with a break between them, and perhaps behind the last."""
+        """All events, with line breaks between them, and perhaps after the last one."""
         if len(self.pieces) in {1, self.count}:
             return b"\n".join(self.pieces)
         return b"".join(each if each.endswith(b"\n") else each + b"\n" for each in self.pieces)
 
     @property
     def lines(self) -> list[bytes]:
-        """Each event as a line of its own, for uses that need single events."""
+        """Each event as its own line, for uses that need single events."""
         if len(self.pieces) < self.count:
             self.pieces = self.body.removesuffix(b"\n").split(b"\n")
         return self.pieces
@@ -61,13 +61,13 @@ class Batch:
         return nth if self.places is None else self.places[nth]
 
     def part(self, chosen: range | tuple[int, ...]) -> "Batch":
-        """Some of the events, in a batch of their own."""
+        """Return a batch of some of the events."""
         lines, places = self.lines, [self.place(nth) for nth in chosen]
         return Batch([lines[nth] for nth in chosen], self.fates, born_s=self.born_s, places=places)
 
 
 class Buffer:
-    """Events between those who send and those who post. All of it may be called by any thread."""
+    """Events between threads that send and threads that post. Any thread may call its methods."""
 
     def __init__(
         self, *, batch_count_max: int, batch_bytes_max: int, linger_s: float, bytes_max: int
@@ -79,7 +79,7 @@ class Buffer:
         self._is_ready, self._has_room = threading.Condition(lock), threading.Condition(lock)
         self._open: Batch | None = None
         self._sealed: deque[Batch] = deque()
-        # The memory of all events here and under way, except the open batch.
+        # The memory of all events here and in flight, except the open batch.
         self._bytes = 0
         self._waiting = 0
         self._is_flushing = self._is_closed = False
@@ -103,7 +103,7 @@ class Buffer:
     def put_many(
         self, lines: Sequence[bytes], stretches: list[Stretch], *, wait_s: float | None
     ) -> None:
-        """Put them in order and add their places; those already put stay if room ends."""
+        """Put lines in order, and add their places; if there is no more room, those put stay."""
         at = 0
         with self._lock:
             while at < len(lines):
@@ -113,7 +113,7 @@ class Buffer:
                 pieces, first, size = batch.pieces, batch.count, batch.line_bytes
                 begun = at
                 for line in islice(lines, at, at + self._count_max - first):
-                    # The first of them may be more than is sure for all.
+                    # The first line has room in any case.
                     if size + len(line) >= batch.sure_bytes and at > begun:
                         break
                     pieces.append(line)
@@ -126,7 +126,7 @@ class Buffer:
     def put_text(
         self, text: bytes, count: int, stretches: list[Stretch], *, wait_s: float | None
     ) -> bool:
-        """Put `count` lines in one piece, with a break after each, if a batch has room for all."""
+        """Put `count` lines as one text, with line breaks, if one batch has room for all."""
         size, cost = len(text), len(text) + count * (EVENT_OVERHEAD_BYTES - 1)
         with self._lock:
             held = 0 if self._open is None else self._open.count
@@ -136,7 +136,7 @@ class Buffer:
             has_room = batch.line_bytes + size <= self._batch_bytes_max
             if batch.count + count > self._count_max or not has_room:
                 return False
-            # One that is larger than memory goes alone, but many do not.
+            # A single event may exceed memory, but many together may not.
             if self._held() + cost > self._bytes_max:
                 return False
             stretches.append((batch.fates, batch.count, count))
@@ -144,7 +144,7 @@ class Buffer:
             return True
 
     def take(self, *, timeout_s: float | None = None) -> Batch | None:
-        """The next batch, as soon as it is full or has waited long enough; None at the end."""
+        """Return the next batch once it is full or old enough; None at the end or a timeout."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
             while True:
@@ -174,13 +174,13 @@ class Buffer:
                 self._has_room.notify_all()
 
     def flush(self, *, is_on: bool) -> None:
-        """Whether batches wait for more events."""
+        """Set whether batches go at once instead of waiting for more events."""
         with self._lock:
             self._is_flushing = is_on
             self._is_ready.notify_all()
 
     def close(self) -> None:
-        """Accept no more events; those already here can be taken."""
+        """Accept no more events; those already here can still be taken."""
         with self._lock:
             self._is_closed = self._is_flushing = True
             if self._open is not None:
@@ -204,11 +204,11 @@ class Buffer:
     def _batch_with_room(
         self, size: int, wait_s: float | None, *, cost: int | None = None
     ) -> Batch:
-        """Return the batch for a line, once there is room; the checks not needed for each event."""
+        """Wait for room, and return the batch for a line. Most events need not call this."""
         self._wait_for_room(size - 1 + EVENT_OVERHEAD_BYTES if cost is None else cost, wait_s)
         if self._is_closed:
             raise ClosedError(
-                "The sender is closed, or was begun before this process was forked: make"
+                "The sender is closed, or was started before this process was forked: make"
                 " another one."
             )
         batch = self._open
@@ -223,7 +223,7 @@ class Buffer:
         return batch
 
     def _seal(self) -> None:
-        assert self._open is not None, "there is one to be sealed"
+        assert self._open is not None, "there is a batch to seal"
         self._bytes += self._open.charged_bytes
         self._sealed.append(self._open)
         self._open = None
@@ -237,8 +237,8 @@ class Buffer:
                 left_s = None if until_s is None else until_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     raise FullError(
-                        f"{held:,} bytes of events wait to be sent, and that is as much as"
-                        f" memory may hold ({self._bytes_max:,}): send slower, or wait longer."
+                        f"Memory is full: {held:,} bytes of events are waiting, and"
+                        f" {self._bytes_max:,} are allowed. Send slower, or wait longer."
                     )
                 self._has_room.wait(left_s)
         finally:

@@ -1,6 +1,6 @@
-"""Posts bodies over one connection that is kept, by the standard library alone.
+"""Posts bodies over one kept connection, with the standard library alone.
 
-Head and body leave in one piece, as far as they fit: the gateway takes such requests the quickest.
+Head and body are sent in one piece if they fit, as the gateway handles such requests fastest.
 """
 
 import http.client
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from hifi_client.errors import NoAnswerError, SetupError
 
-# Room for an entry on each of the most events that a request may hold.
+# Enough for an entry about each event of the largest request.
 ANSWER_BYTES_MAX = 16_000_000
 _SEND_BUFFER_BYTES = 1_048_576
 _PIECE_BYTES = 65_536
@@ -27,7 +27,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9a-fA-F:.]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Header names are in lower case."""
+    """A server's answer; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -57,19 +57,19 @@ def read_target(
     ca_file: Path | str | None = None,
     client_certificate: tuple[Path | str, Path | str] | None = None,
 ) -> Target:
-    """Return the parts of a URL, or a sentence about its error."""
+    """Return the parts of a URL; raise SetupError if it is not a gateway's address."""
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname or ""
     except ValueError as error:
-        raise SetupError(f"{url!r} is no address of a gateway ({error}).") from error
+        raise SetupError(f"{url!r} is not an address of a gateway ({error}).") from error
     if parts.scheme not in {"http", "https"} or not _HOST.fullmatch(host):
         raise SetupError(
-            f"{url!r} is no address of a gateway: write it as http://127.0.0.1:8080 or"
+            f"{url!r} is not an address of a gateway: write it as http://127.0.0.1:8080 or"
             " https://hifi.example."
         )
     if parts.username or parts.query or parts.fragment:
-        raise SetupError(f"{url!r} has more than an address: give the key with key=.")
+        raise SetupError(f"{url!r} is more than an address: pass the key as key=.")
     tls = None
     if parts.scheme == "https":
         try:
@@ -83,7 +83,7 @@ def read_target(
 
 
 class Connection:
-    """For one thread."""
+    """A connection for one thread."""
 
     def __init__(self, target: Target, *, timeout_s: float) -> None:
         self._target = target
@@ -91,7 +91,7 @@ class Connection:
         self._socket: socket.socket | None = None
 
     def post(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Post once; again at once only where a kept connection had been closed meanwhile."""
+        """Post once; repeat at once only if a kept connection had been closed."""
         while True:
             kept = self._socket
             connected = kept or self._connect()
@@ -120,7 +120,7 @@ class Connection:
         try:
             plain = socket.create_connection((target.host, target.port), self._timeout_s)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A batch leaves in one call: after each one a thread waits for its turn in Python.
+            # Send a batch in one call: after each call, a thread waits for its turn in Python.
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
             if target.tls is None:
                 return plain
@@ -128,7 +128,7 @@ class Connection:
         except OSError as error:
             if plain is not None:
                 plain.close()
-            sentence = f"Nobody answers at {target.url} ({error}): is the gateway there?"
+            sentence = f"Cannot connect to {target.url} ({error}): is the gateway running?"
             raise NoAnswerError(sentence, is_unsent=True) from error
 
     def _exchange(
@@ -149,8 +149,7 @@ class Connection:
         try:
             response.begin()
             while _SWITCHING < response.status < _LEAST_FINAL:
-                # Such as 103, a hint for browsers: the answer follows.
-                # Its reader stays open for that.
+                # An interim status such as 103; the answer follows, so keep its reader open.
                 response.fp = None  # type: ignore[assignment]
                 response = http.client.HTTPResponse(reading, method="POST")  # type: ignore[arg-type]
                 response.begin()
@@ -163,14 +162,14 @@ class Connection:
                 self.close()
             return Answer(response.status, found, said)
         except ValueError as error:
-            # A chunk with a negative length does this.
-            raise http.client.HTTPException(f"no HTTP: {error}") from error
+            # A chunk with a negative length raises it.
+            raise http.client.HTTPException(f"not HTTP: {error}") from error
         finally:
             response.close()
 
 
 def _send(connected: socket.socket, head: bytes, body: bytes) -> None:
-    """Both at once; without a copy of the body, unless TLS makes one anyway."""
+    """Send both at once, without copying the body, unless TLS copies it anyway."""
     if isinstance(connected, ssl.SSLSocket) or not hasattr(connected, "sendmsg"):
         connected.sendall(head + body)
         return
@@ -182,7 +181,7 @@ def _send(connected: socket.socket, head: bytes, body: bytes) -> None:
 
 
 def _plain(begun: bytes) -> Answer | None:
-    """An answer that came whole and has nothing special, as nearly all do: 0.1 ms sooner."""
+    """Return a plain answer that arrived in one piece, as nearly all do; this saves 0.1 ms."""
     head, broken, body = begun.partition(b"\r\n\r\n")
     status, *lines = head.decode("latin-1").split("\r\n")
     found = {}
@@ -200,12 +199,12 @@ def _plain(begun: bytes) -> Answer | None:
 
 
 class _ReadAhead(io.RawIOBase):
-    """A socket of which a piece was read already."""
+    """A socket whose first piece has been read already."""
 
     def __init__(self, connected: socket.socket, begun: bytes) -> None:
         self._connected, self._begun = connected, begun
         self._is_empty, self.has_head = not begun, False
-        # One for all that comes: it may have read on.
+        # One reader for all answers, as it may have read ahead.
         self._buffered = io.BufferedReader(self)
 
     def makefile(self, _: str) -> "io.BufferedReader[Any]":
@@ -218,8 +217,8 @@ class _ReadAhead(io.RawIOBase):
         if not self._begun:
             count = self._connected.recv_into(buffer)
             if not count and not self._is_empty and not self.has_head:
-                # The standard library takes this for the end of the head, and what it lacks for
-                # a body of no length.
+                # The standard library would take this for the end of the head, and then read an
+                # empty body.
                 raise http.client.IncompleteRead(b"")
             return count
         taken, self._begun = self._begun[: len(buffer)], self._begun[len(buffer) :]

@@ -16,7 +16,7 @@ EVENT_BYTES_MAX = 1_000_000
 
 
 class _Ids:
-    """Ids that no other process has: random once, then counted, as random bytes cost more."""
+    """Makes ids that no other process has: one random part, then a count, which is cheaper."""
 
     def __init__(self) -> None:
         self.renew()
@@ -29,7 +29,7 @@ class _Ids:
 
 
 _ids = _Ids()
-# Two processes out of one must not go on with the same ids.
+# After a fork, parent and child must not make the same ids.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ids.renew)
 
@@ -41,8 +41,8 @@ def line_of(
     key: str | None = None,
     encode: Encode = write_json,
 ) -> tuple[str, bytes]:
-    """The event's id and its line; an event given as text keeps its bytes except line breaks."""
-    # Asked first, as it nearly always is one, and asking an abstract class takes longer.
+    """Return the event's id and line; an event given as text keeps its bytes except line breaks."""
+    # Check for dict first: nearly all events are one, and isinstance of an abstract class is slow.
     is_given = type(event) is dict or isinstance(event, Mapping)
     members: Mapping[str, Any] = event if is_given else _read(event)  # type: ignore[assignment, arg-type]
     added: dict[str, Any] = {}
@@ -52,7 +52,7 @@ def line_of(
     elif (found := members.get("id")) is None:
         found = added["id"] = _ids.new()
     elif not isinstance(found, str):
-        raise NotAnEventError(f"The id of an event is a text, not {found!r:.100}.")
+        raise NotAnEventError(f"The id of an event must be a text, not {found!r:.100}.")
     if key is not None:
         added["partitionkey"] = key
     if added:
@@ -67,7 +67,7 @@ def line_of(
 
 
 class Lines:
-    """Events as they go: each by itself, or all in one text with a break behind each."""
+    """Events to send: single lines, or one text with a line break after each."""
 
     def __init__(self, lines: list[bytes] | bytes, count: int) -> None:
         self.text = lines if isinstance(lines, bytes) and count > 1 else None
@@ -86,15 +86,15 @@ class Lines:
 def lines_of(
     events: Iterable[Given], *, key: str | None = None, encode: Encode = write_json
 ) -> tuple[list[str], Lines]:
-    """The ids and lines of many, as `line_of` makes them."""
+    """Return the ids and lines of many events, as `line_of` makes them."""
     given = list(events)
-    # The most common case, without a call for each event.
+    # The most common case needs no call for each event.
     if key is None and encode is write_json and set(map(type, given)) == {dict}:
         ids, members = _with_ids(given)  # type: ignore[arg-type]
         if set(map(type, ids)) == {str}:
             try:
                 lines = Lines(write_json_many(members), len(ids))
-            # Each encoder has errors of its own.
+            # Each encoder has its own errors.
             except Exception as error:
                 raise _not_json(error) from error
             is_small = lines.text is not None and len(lines.text) <= EVENT_BYTES_MAX
@@ -114,12 +114,12 @@ def _with_ids(events: list[dict[str, Any]]) -> tuple[list[Any], list[dict[str, A
 
 
 def unbroken(encode: Callable[[dict[str, Any]], bytes | str]) -> Encode:
-    """An encoder of somebody else's as one for `line_of`."""
+    """Return a caller's encoder as one for `line_of`."""
     return lambda members: _unbroken(encode(members))
 
 
 def id_of(line: bytes) -> str:
-    """The id in a line that `line_of` has made."""
+    """Return the id in a line that `line_of` has made."""
     return str(json.loads(line)["id"])
 
 
@@ -127,7 +127,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not in the JSON standard")
 
 
-# The standard library makes one of these for each call, too.
+# One decoder for all calls; the standard library would make one for each.
 _decoder = json.JSONDecoder(parse_constant=_refuse)
 
 
@@ -138,7 +138,7 @@ def _read(text: str | bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise NotAnEventError(f"This is not JSON ({error}): {text!r:.100}") from error
     if not isinstance(members, dict) or end < len(given):
-        raise NotAnEventError(f"An event is a JSON object, and this is none: {text!r:.100}")
+        raise NotAnEventError(f"An event must be a JSON object: {text!r:.100}")
     return members
 
 
@@ -155,14 +155,14 @@ def _not_json(error: Exception) -> NotAnEventError:
 
 def _too_large(line: bytes) -> NotAnEventError:
     return NotAnEventError(
-        f"The event has {len(line):,} bytes and an event may have {EVENT_BYTES_MAX:,}:"
-        " send less, or where the rest is to be found."
+        f"The event has {len(line):,} bytes, but an event may have only {EVENT_BYTES_MAX:,}:"
+        " send less, or a link to the rest."
     )
 
 
 def _unbroken(text: str | bytes) -> bytes:
     line = text if isinstance(text, bytes) else text.encode()
     if b"\n" in line or b"\r" in line:
-        # JSON has them between its tokens only.
+        # JSON has line breaks only between its tokens.
         line = line.replace(b"\n", b" ").replace(b"\r", b" ")
     return line

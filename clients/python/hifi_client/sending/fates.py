@@ -1,4 +1,4 @@
-"""Reports the outcome of each event, once for all events of a batch."""
+"""Reports the outcome of each event; one object has those of all events of a batch."""
 
 import asyncio
 import logging
@@ -12,18 +12,18 @@ from typing import Any, TypeAlias, overload
 
 
 class Fate(StrEnum):
-    """The first two are a yes."""
+    """The outcome of an event; the first two mean success."""
 
     # Kafka has reported it stored.
     ACCEPTED = "accepted"
-    # It is on this machine's disk, fsynced, and will be sent: another fate follows, unless the
-    # sender is closed before.
+    # It is on this machine's disk, fsynced, and will be sent. Another fate follows, unless the
+    # sender is closed first.
     SPOOLED = "spooled"
-    # Hifi does not take it, and will not if it is sent again as it is.
+    # Hifi refuses it, and would refuse it again.
     REJECTED = "rejected"
-    # It certainly is not in the log; time was up.
+    # Time was up, and it is certainly not in the log.
     NOT_STORED = "not_stored"
-    # Time was up, and it may be in the log or not. Sent again it has to have the same id.
+    # Time was up, and it may be in the log. If you send it again, use the same id.
     UNKNOWN = "unknown"
 
 
@@ -33,7 +33,7 @@ class Outcome:
 
     id: str
     fate: Fate
-    # The gateway's word for it, such as schema_violation; empty when there is none.
+    # The gateway's code, such as schema_violation; empty if there is none.
     code: str = ""
     reason: str = ""
     pointer: str = ""
@@ -46,11 +46,11 @@ class Outcome:
 log = logging.getLogger("hifi_client")
 
 Told: TypeAlias = Callable[[Outcome], object]
-_LEFT = "The sender was closed before it was sent; the next one with this spool sends it."
+_LEFT = "The sender was closed before it sent the event; the spool's next sender will send it."
 
 
 class Fates:
-    """The fates of one batch's events. Only callers that wait for one hold a reference."""
+    """The fates of one batch's events. Only callers that wait for a fate hold a reference."""
 
     __slots__ = (
         *("__weakref__", "_callbacks", "_changed"),
@@ -65,7 +65,7 @@ class Fates:
         self._callbacks: list[tuple[int, str, Told]] = []
 
     def outcome(self, nth: int, event_id: str) -> Outcome | None:
-        """The final one, once there is one."""
+        """Return the final outcome, or None so far."""
         if nth in self._told:
             return self._told[nth]
         if self._is_accepted:
@@ -73,7 +73,7 @@ class Fates:
         return Outcome(event_id, Fate.SPOOLED, reason=_LEFT) if self._is_left else None
 
     def answer(self, nth: int, event_id: str) -> Outcome | None:
-        """The first yes or no."""
+        """Return the first success or failure, or None so far."""
         final = self.outcome(nth, event_id)
         if final is None and self._is_spooled:
             return Outcome(event_id, Fate.SPOOLED)
@@ -85,13 +85,13 @@ class Fates:
             self._changed.notify_all()
 
     def all_accepted(self) -> None:
-        """Accept all events that have no other outcome."""
+        """Set the outcome of all events without one to accepted."""
         with self._changed:
             self._is_accepted = True
         self._say()
 
     def all_left(self) -> None:
-        """The sender is closed: the spool has them, and its next owner sends them."""
+        """Leave all events in the spool, as the sender is closed; its next owner sends them."""
         with self._changed:
             self._is_left = True
         self._say()
@@ -114,7 +114,7 @@ class Fates:
         return found
 
     def call(self, nth: int, event_id: str, told: Told) -> None:
-        """Call with the final outcome, at once if there is one already."""
+        """Call `told` with the final outcome, at once if there is one already."""
         with self._changed:
             found = self.outcome(nth, event_id)
             if found is None:
@@ -140,12 +140,12 @@ class Fates:
                 _call(told, found)
 
 
-# Fates with callbacks: perhaps nothing else holds a reference to them.
+# Fates with callbacks, in case nothing else holds a reference to them.
 _WATCHED: set[Fates] = set()
 
 
 class Sent:
-    """One event that was given to a sender. Wait for it, await it, or have it call."""
+    """One event that a sender has taken. Wait for its outcome, await it, or get a callback."""
 
     __slots__ = ("_fates", "_nth", "id")
 
@@ -156,19 +156,19 @@ class Sent:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The final outcome, once it is known."""
+        """The final outcome; None while it is unknown."""
         return self._fates.outcome(self._nth, self.id)
 
     def wait(self, timeout_s: float | None = None) -> Outcome:
-        """Return the final outcome; TimeoutError if that is not known in time."""
+        """Return the final outcome; raise TimeoutError if it is not known in time."""
         return self._wait(self._fates.outcome, timeout_s)
 
     def wait_safe(self, timeout_s: float | None = None) -> Outcome:
-        """The first yes or no: Kafka has it, or this machine's disk has it, or it was refused."""
+        """Return the first outcome: Kafka has it, this machine's disk has it, or it failed."""
         return self._wait(self._fates.answer, timeout_s)
 
     def on_outcome(self, told: Told) -> None:
-        """Call with the final outcome, from a thread of the sender's."""
+        """Call `told` with the final outcome, from one of the sender's threads."""
         self._fates.call(self._nth, self.id, told)
 
     def __await__(self) -> Generator[Any, None, Outcome]:
@@ -184,25 +184,25 @@ class Sent:
     def _wait(self, look: Callable[[int, str], Outcome | None], timeout_s: float | None) -> Outcome:
         found = self._fates.wait(lambda: look(self._nth, self.id), timeout_s=timeout_s)
         if found is None:
-            raise TimeoutError(f"After {timeout_s} s nothing is known of the event {self.id}.")
+            raise TimeoutError(f"The event {self.id} has no outcome after {timeout_s} s.")
         return found
 
 
-# Events that stand together: in which fates, from which place on, and how many.
+# Consecutive events: their Fates, the place of the first one, and their number.
 Stretch: TypeAlias = tuple[Fates, int, int]
 
 
 class SentMany(Sequence[Sent]):
-    """Events that were given to a sender at once, in order; each is made when asked for."""
+    """Events that a sender has taken together, in order; each Sent is made when it is read."""
 
     __slots__ = ("_ids", "_stretches")
 
     def __init__(self, ids: Sequence[str], stretches: Sequence[Stretch]) -> None:
-        # Events without room have only ids.
+        # Events that found no room have only ids.
         self._ids, self._stretches = ids, stretches
 
     def wait(self, timeout_s: float | None = None) -> list[Outcome]:
-        """Return the final outcome of each; TimeoutError if one is not known in time."""
+        """Return the final outcomes; raise TimeoutError if one is not known in time."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         return [
             sent.wait(None if until_s is None else max(0.0, until_s - time.monotonic()))
@@ -230,15 +230,15 @@ class SentMany(Sequence[Sent]):
             if left < count:
                 return Sent(self._ids[index], fates, first + left)
             left -= count
-        raise AssertionError("as many ids as places")
+        raise AssertionError("there are as many ids as places")
 
 
 def _call(told: Told, outcome: Outcome) -> None:
-    """Somebody else's mistake, such as a loop that is closed, must not be another event's."""
+    """Call the callback; its error, such as a closed loop, must not affect other events."""
     try:
         told(outcome)
     except Exception:
-        log.exception("Nobody could be told of the event %s.", outcome.id)
+        log.exception("The callback for the event %s failed.", outcome.id)
 
 
 def _give(future: asyncio.Future[Outcome], outcome: Outcome) -> None:

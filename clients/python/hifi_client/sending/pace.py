@@ -1,4 +1,4 @@
-"""Holds back all threads of a sender while the gateway is away or has asked for a pause."""
+"""Holds back all threads of a sender while the gateway is down or has asked for a pause."""
 
 import random
 import threading
@@ -10,16 +10,16 @@ SETUP_S = 10.0
 
 
 class Pace:
-    """Decides when the next request may go, and keeps the current problem."""
+    """Decides when the next request may be sent, and keeps the current problem."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._not_before_s = 0.0
-        # The gateway's requested pause holds even if another request succeeds meanwhile.
+        # A pause that the gateway asked for lasts even if another request succeeds.
         self._asked_until_s = 0.0
         self._failures = 0
         self._is_ended = False
-        # A sentence about the current problem.
+        # The current problem in a sentence; empty if there is none.
         self.problem = ""
 
     @property
@@ -27,7 +27,7 @@ class Pace:
         return self._is_ended
 
     def wait(self, *, until_s: float | None = None) -> bool:
-        """Wait for the turn; False if the sender ends, or `until_s` has come."""
+        """Wait until a request may be sent; return False at the sender's end, or at `until_s`."""
         with self._changed:
             while not self._is_ended:
                 now_s = time.monotonic()
@@ -48,11 +48,11 @@ class Pace:
                 self._changed.notify_all()
 
     def failed(self, problem: str, *, wait_s: float | None, is_setup: bool = False) -> bool:
-        """Wait longer each time, or as long as was asked for; whether this problem is news."""
+        """Pause longer each time, or as the gateway asks; return whether the problem is new."""
         with self._changed:
             longest_s = SETUP_S if is_setup else LONGEST_S
             pause_s = min(FIRST_S * 2 ** min(self._failures, 10), longest_s)
-            # So that many senders do not come back in the same moment.
+            # Random, so that many senders do not retry at the same moment.
             pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - no secret
             if wait_s is not None:
                 pause_s = max(wait_s, pause_s if self._failures else 0.0)
@@ -64,7 +64,7 @@ class Pace:
             return is_news
 
     def note(self, problem: str) -> bool:
-        """Something is wrong that no pause mends; whether it is news."""
+        """Note a problem that needs no pause; return whether it is new."""
         is_news = problem != self.problem
         self.problem = problem
         return is_news

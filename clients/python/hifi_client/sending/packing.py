@@ -1,4 +1,4 @@
-"""Packs bodies with gzip or zstd, if requested and worthwhile."""
+"""Compresses bodies with gzip or zstd, if requested and worthwhile."""
 
 import gzip
 import importlib
@@ -8,15 +8,16 @@ from typing import TypeAlias
 from hifi_client.errors import SetupError
 
 Pack: TypeAlias = Callable[[bytes], bytes]
-# The gateway refuses a higher ratio as a bomb (HIFI_GATEWAY_RATIO_MAX); such a body goes as it is.
+# The gateway refuses a ratio above 100 as a bomb (HIFI_GATEWAY_RATIO_MAX); from 90 on, a body is
+# sent uncompressed.
 _RATIO_MAX = 90
-# Less than one packet.
+# A smaller body fits into one packet anyway.
 _BYTES_MIN = 1_000
 _GZIP_LEVEL = 1
 
 
 def packer(compression: str | None) -> Pack | None:
-    """Return the function that packs a body; None without compression."""
+    """Return the function that compresses a body; None without compression."""
     match compression:
         case None:
             return None
@@ -25,11 +26,11 @@ def packer(compression: str | None) -> Pack | None:
         case "zstd":
             return _zstd()
         case _:
-            raise SetupError(f"compression is 'gzip', 'zstd' or None, not {compression!r}.")
+            raise SetupError(f"compression must be 'gzip', 'zstd' or None, not {compression!r}.")
 
 
 def packed(body: bytes, pack: Pack | None) -> tuple[bytes, bool]:
-    """The body to be sent, and whether it is packed."""
+    """Return the body to send, and whether it is compressed."""
     if pack is None or len(body) < _BYTES_MIN:
         return body, False
     small = pack(body)

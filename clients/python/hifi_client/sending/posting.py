@@ -1,4 +1,4 @@
-"""Posts batches until each of their events has a fate, by the gateway's contract."""
+"""Posts batches until each of their events has a fate, according to the gateway's contract."""
 
 import hashlib
 import hmac
@@ -30,7 +30,7 @@ _REHEARSED = b'{"id":"rehearsal"}'
 
 
 class Poster:
-    """How one batch gets its fates. Each thread brings a connection of its own."""
+    """Gets the fates of one batch at a time. Each thread has its own connection."""
 
     def __init__(self, target: Target, stream: str, key: str | None, options: "Options") -> None:
         self.target, self.options = target, options
@@ -40,7 +40,8 @@ class Poster:
         self._headers = {"content-type": "application/x-ndjson", "accept": "application/json"}
         if key is not None:
             self._headers["authorization"] = f"Bearer {key}"
-        # A reader of a key's hash must not be able to sign, and we never sign with the key itself.
+        # Sign with a key derived from the API key, so that knowing the API key's hash, which the
+        # gateway stores, is not enough to sign.
         self._signing_key = (
             hmac.new(key.encode(), _SIGNED, hashlib.sha256).hexdigest().encode()
             if key is not None and options.is_signing
@@ -51,7 +52,7 @@ class Poster:
         return Connection(self.target, timeout_s=self.options.timeout_s)
 
     def rehearse(self) -> str:
-        """Return the reason why an event would fail, in a sentence; empty if there is none."""
+        """Return why an event would fail, in a sentence; empty if it would not."""
         connection = self.connect()
         try:
             answer = self._exchange(connection, _REHEARSED, query="?dry_run=true")
@@ -70,10 +71,10 @@ class Poster:
     def post(
         self, connection: Connection, batch: Batch, *, gives_up: bool, request_key: str | None
     ) -> list[tuple[int, Verdict]] | None:
-        """Try until every event has its fate, and tell them; the events that Hifi refuses.
+        """Try until every event has its fate, and report the fates; return the refused events.
 
-        One that gives up does so after `give_up_s`, where a person has to change something, and at
-        the end. One that does not goes on until the end, and returns None if it was not done.
+        With `gives_up`, give up after `give_up_s`, at the sender's end, and at a problem that
+        needs a person. Otherwise go on until the sender's end; return None if not done by then.
         """
         refused: list[tuple[int, Verdict]] = []
         waiting = [(batch, request_key, False)]
@@ -95,7 +96,7 @@ class Poster:
                 if not reading.again:
                     refused += self._tell(part, reading)
                     break
-                # With a key the gateway judges the same request again, so it must stay whole.
+                # An Idempotency-Key is for one request, so with a key the batch must stay whole.
                 if len(reading.again) < part.count and part_key is None:
                     refused += self._tell(part, reading)
                     part = part.part(reading.again)
@@ -109,7 +110,7 @@ class Poster:
         return secrets.token_hex(16) if self.options.is_idempotent else None
 
     def _attempt(self, connection: Connection, part: Batch, request_key: str | None) -> Reading:
-        """Send one request, and read its answer."""
+        """Send one request, and return the reading of its answer."""
         count = part.count
         more = {} if request_key is None else {"idempotency-key": f'"{request_key}"'}
         try:
@@ -121,7 +122,7 @@ class Poster:
         else:
             reading = read_answer(answer.status, answer.headers, answer.body, count)
         if not reading.again:
-            # Any answer proves that the gateway is there, whatever its verdict on these events.
+            # Any answer proves that the gateway works, whatever the fate of these events.
             self.pace.went_well()
             return reading
         about = self._about(reading)
@@ -152,7 +153,7 @@ class Poster:
         return reading.problem if url in reading.problem else f"{url}: {reading.problem}"
 
     def _tell(self, part: Batch, reading: Reading) -> list[tuple[int, Verdict]]:
-        """Settle events with final outcomes; return the refused ones, by place in the batch."""
+        """Report final outcomes; return the refused events by their place in the batch."""
         count = part.count
         verdicts, again = dict(reading.final), frozenset(reading.again)
         if reading.is_to_be_halved:
@@ -171,7 +172,7 @@ class Poster:
         return [(part.place(nth), verdict) for nth, verdict in verdicts.items()]
 
     def give_up(self, part: Batch, fate: Fate, reason: str) -> None:
-        """Those of the events that have no fate yet have this one."""
+        """Give this fate to all events without one."""
         self._tell_all(part, Verdict(fate, reason=reason))
 
     def _give_up(self, part: Batch, last: Reading | None, *, may_be_stored: bool) -> None:
@@ -214,9 +215,9 @@ class Poster:
 
 
 class Posts:
-    """The threads that post the batches in memory."""
+    """The threads that post batches from memory."""
 
-    # Whether unsent events at the end are safe on disk.
+    # Whether events that are unsent at the end are safe on disk.
     may_leave = False
 
     def __init__(self, poster: Poster, buffer: Buffer) -> None:
@@ -233,14 +234,14 @@ class Posts:
         return True
 
     def stop(self) -> None:
-        """End all batches under way: events without a fate get theirs."""
+        """End all batches in flight; events without a fate get one."""
         self.poster.pace.end()
         until_s = time.monotonic() + _JOIN_S
         for thread in self.threads:
             thread.join(max(0.0, until_s - time.monotonic()))
 
     def abandon(self) -> None:
-        """For a child of a fork."""
+        """Release what a forked child must not keep."""
 
     def _run(self) -> None:
         connection = self.poster.connect()
@@ -250,9 +251,9 @@ class Posts:
                     key = self.poster.new_key()
                     self.poster.post(connection, batch, gives_up=True, request_key=key)
                 except Exception as error:
-                    # A mistake of ours, or of a callback with outcomes: the other batches go on.
+                    # A bug here or in the caller's callback: the other batches continue.
                     log.exception("A batch of %d events was not sent.", batch.count)
-                    reason = f"The sender made a mistake: {error!r}."
+                    reason = f"The sender failed: {error!r}."
                     self.poster.give_up(batch, Fate.UNKNOWN, reason)
                 finally:
                     self.buffer.release(batch.charged_bytes)

@@ -1,4 +1,4 @@
-"""Sends events to a stream: two lines are enough, and each event's fate is available."""
+"""Sends events to a stream, and makes each event's fate available."""
 
 import atexit
 import logging
@@ -30,55 +30,56 @@ _LOOK_S = 0.02
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """How a sender sends; every one may be given to it by name."""
+    """The options of a sender; pass them to it by name."""
 
-    # An API key; HIFI_API_KEY of the environment if none is given. Without either no key is sent.
+    # The API key. Default: the environment's HIFI_API_KEY; without either, no key is sent.
     key: str | None = None
-    # Whether requests are signed with it (keys that must sign).
+    # Whether to sign requests, for keys that must sign.
     is_signing: bool = False
-    # Writes a dict as JSON instead of msgspec or the standard library, such as orjson.dumps.
+    # A function that writes a dict as JSON, such as orjson.dumps. Default: msgspec if installed,
+    # or the standard library.
     encode: Callable[[dict[str, Any]], bytes | str] | None = None
     # 'gzip', 'zstd' or None.
     compression: str | None = None
-    # A batch goes when it reaches this many events or bytes, or this age.
+    # A batch is sent when it reaches this many events or bytes, or this age.
     batch_count_max: int = 500
     batch_bytes_max: int = 1_000_000
     linger_s: float = 0.05
-    # Requests under way at once; 1 keeps the order of events.
+    # Requests in flight at once; 1 keeps the order of events.
     parallel_max: int = 4
-    # The memory limit for events. When it is full `send` waits, or raises FullError.
+    # The memory limit for events. When memory is full, `send` waits, or raises FullError.
     memory_bytes_max: int = 32_000_000
     when_full: WhenFull = "block"
-    # How long an event is tried before its fate is not_stored or unknown; not with a spool.
+    # How long an event is tried before its fate is not_stored or unknown; with a spool, forever.
     give_up_s: float = 120.0
-    # How long one step of a request may take: to connect, to write, to read.
+    # How long each step of a request may take: to connect, to write, to read.
     timeout_s: float = 30.0
-    # Whether the gateway remembers each request for a day, so that what is sent twice is stored
-    # once. Costs it some 5 ms a request.
+    # Whether the gateway remembers each request for a day, so that a repeated request is stored
+    # only once. It takes some 5 ms for each request.
     is_idempotent: bool = False
-    # A folder for this process alone: events are on disk before they are sent.
+    # A folder for this process only, where events are stored before they are sent.
     spool: Path | str | None = None
     spool_bytes_max: int = 1_000_000_000
-    # Called with each event's final outcome, from a thread of the sender's.
+    # Called with each event's final outcome, from one of the sender's threads.
     on_outcome: OnOutcome | None = None
-    # How long the end of the process waits for requests under way.
+    # How long the end of the process waits for events to be sent.
     exit_s: float = 10.0
-    # Authorities of the gateway's certificate, if they are not those of the machine.
+    # Authorities for the gateway's certificate, if not the machine's own.
     ca_file: Path | str | None = None
-    # The sender's own certificate and its key, where the gateway knows senders by those.
+    # The sender's own certificate and its key, if the gateway identifies senders by certificates.
     client_certificate: tuple[Path | str, Path | str] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_count_max <= 5_000 or not 1 <= self.batch_bytes_max <= 4_000_000:  # noqa: PLR2004
-            raise SetupError("A batch has 1 to 5,000 events and at most 4,000,000 bytes.")
+            raise SetupError("A batch may have 1 to 5,000 events and at most 4,000,000 bytes.")
         if self.when_full not in {"block", "raise"} or self.parallel_max < 1:
             raise SetupError("when_full must be 'block' or 'raise', and parallel_max at least 1.")
         if min(self.linger_s, self.give_up_s, self.exit_s) < 0 or self.timeout_s <= 0:
-            raise SetupError("linger_s, give_up_s, exit_s and timeout_s are no less than 0.")
+            raise SetupError("linger_s, give_up_s and exit_s are at least 0, timeout_s above 0.")
 
 
 class Sender:
-    """Sends to one stream. Any thread may use it; nothing is sent before the first event."""
+    """Sends to one stream. Any thread may use it. Without a spool it starts at the first event."""
 
     def __init__(self, url: str, stream: str, **options: Any) -> None:
         try:
@@ -87,7 +88,7 @@ class Sender:
             raise SetupError(f"A sender has no such option ({error}).") from error
         if not _STREAM.fullmatch(stream):
             raise SetupError(
-                f"{stream!r} is no name of a stream: a to z, 0 to 9, - and _, 100 at most."
+                f"{stream!r} is not a stream name: use up to 100 of a to z, 0 to 9, - and _."
             )
         key = os.environ.get("HIFI_API_KEY") if chosen.key is None else chosen.key
         target = read_target(
@@ -111,10 +112,10 @@ class Sender:
             self._start()
 
     def send(self, event: Given, *, event_id: str | None = None, key: str | None = None) -> Sent:
-        """Take an event, and report its outcome later: `sent.wait()`, `await sent`.
+        """Take an event; get its outcome later with `sent.wait()` or `await sent`.
 
-        `key` orders: events of one key lie in one Kafka partition (`partitionkey` of the event).
-        Waits while memory is full, or raises FullError, as `when_full` says.
+        Events with the same `key` go to one Kafka partition, in order (it becomes the event's
+        `partitionkey`). Wait while memory is full, or raise FullError, according to `when_full`.
         """
         return self.send_within(self._wait_s, event, event_id=event_id, key=key)
 
@@ -126,7 +127,7 @@ class Sender:
         event_id: str | None = None,
         key: str | None = None,
     ) -> Sent:
-        """As `send`, but wait at most this long for room (None: without limit)."""
+        """Do as `send`, but wait at most this long for room (None: without limit)."""
         if self._posts is None:
             self._start()
         found_id, line = line_of(event, event_id=event_id, key=key, encode=self._encode)
@@ -134,17 +135,17 @@ class Sender:
         return Sent(found_id, fates, nth)
 
     def send_many(self, events: Iterable[Given], *, key: str | None = None) -> SentMany:
-        """Take events in order, for less than `send` costs for each of them.
+        """Take events in order, at less cost than `send` for each of them.
 
-        All of them or, if one is no event, none. Where `when_full` is "raise" some may be taken
-        before memory is full: FullError has these in `sent`.
+        If one is not an event, none is taken. If `when_full` is "raise", some may be taken before
+        memory is full; FullError has these in `sent`.
         """
         return self.send_many_within(self._wait_s, events, key=key)
 
     def send_many_within(
         self, wait_s: float | None, events: Iterable[Given], *, key: str | None = None
     ) -> SentMany:
-        """As `send_many`, but wait at most this long for room (None: without limit)."""
+        """Do as `send_many`, but wait at most this long for room (None: without limit)."""
         ids, lines = self.lines_of(events, key=key)
         stretches: list[Stretch] = []
         sent = SentMany(ids, stretches)
@@ -158,11 +159,11 @@ class Sender:
     def lines_of(
         self, events: Iterable[Given], *, key: str | None = None
     ) -> tuple[list[str], Lines]:
-        """The ids of events, and how they go."""
+        """Return the ids of events, and their lines."""
         return lines_of(events, key=key, encode=self._encode)
 
     def put_lines(self, wait_s: float | None, lines: Lines, stretches: list[Stretch]) -> None:
-        """Take those that do not stand anywhere yet, and add where; these stay if room ends."""
+        """Take the lines beyond `stretches`, and add their places; on FullError some are taken."""
         if self._posts is None:
             self._start()
         taken = sum(count for _, _, count in stretches)
@@ -171,23 +172,23 @@ class Sender:
                 if self._buffer.put_text(lines.text, len(lines), stretches, wait_s=wait_s):
                     return
             except FullError:
-                # Where memory has room for some of them, these are taken; the wait is over.
+                # Take as many of them as memory has room for, without another wait.
                 wait_s = 0.0
         self._buffer.put_many(lines.each()[taken:], stretches, wait_s=wait_s)
 
     @property
     def problem(self) -> str:
-        """The current problem, in a sentence; empty while all is well."""
+        """The current problem in a sentence; empty if there is none."""
         return self._poster.pace.problem
 
     def check(self) -> None:
-        """Ask the gateway whether it would take an event; GatewayError says why not."""
+        """Ask the gateway whether it would accept an event; raise GatewayError if not."""
         problem = self._poster.rehearse()
         if problem:
             raise GatewayError(problem)
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Send all waiting events, and wait until each has its final fate; False if it has not."""
+        """Send all waiting events; return whether each got its final fate in time."""
         if self._posts is None:
             return True
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
@@ -202,7 +203,7 @@ class Sender:
             self._buffer.flush(is_on=False)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Send the rest for up to `timeout_s` (`exit_s`); settle or spool what remains."""
+        """Send events for up to `timeout_s` (default `exit_s`); settle or spool the rest."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -249,9 +250,9 @@ class Sender:
         return self._buffer.held_bytes == 0 and (self._posts is None or self._posts.is_idle)
 
     def forked(self) -> None:
-        """Close the sender in a child: its threads and its spool are the parent's.
+        """Close the sender in a forked child, as its threads and its spool are the parent's.
 
-        One that has not begun may begin in the child.
+        A sender that has not started yet may start in the child.
         """
         if self._posts is None:
             return
@@ -263,7 +264,7 @@ class Sender:
             self._posts.abandon()
 
 
-# Strongly: an event must be sent even if the caller drops the sender.
+# Strong references: events must be sent even if the caller drops the sender.
 _OPEN: set[Sender] = set()
 
 

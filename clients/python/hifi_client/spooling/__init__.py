@@ -1,1 +1,1 @@
-"""Events on this machine's disk until the gateway has them."""
+"""Keeps events on this machine's disk until the gateway has them."""

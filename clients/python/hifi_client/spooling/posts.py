@@ -30,8 +30,8 @@ class SpooledPosts(Posts):
 
     def __init__(self, poster: Poster, buffer: Buffer, folder: Path, stream: str) -> None:
         self._spool = Spool(folder, stream=stream, bytes_max=poster.options.spool_bytes_max)
-        # Fates of batches on the disk, while a caller holds an event of them or awaits a callback
-        # (unused fates must not take memory for as long as the gateway is away).
+        # Fates of batches on disk, while a caller holds one of their events or waits for a callback
+        # (unused fates must not take memory while the gateway is down).
         self._fates: weakref.WeakValueDictionary[Place, Fates] = weakref.WeakValueDictionary()
         self._is_ending = False
         self._writer = threading.Thread(target=self._write_all, name="hifi-spool", daemon=True)
@@ -100,7 +100,7 @@ class SpooledPosts(Posts):
     def _post(self, connection: Connection, frame: Frame) -> None:
         fates = self._fates.get(frame.place) or Fates()
         batch = Batch.of_body(frame.body, fates, born_s=time.monotonic())
-        # The same for the same batch, also from the next process.
+        # The same batch gets the same key, even from the next process.
         is_idempotent = self.poster.options.is_idempotent
         key = hashlib.sha256(frame.body).hexdigest()[:32] if is_idempotent else None
         try:
@@ -113,13 +113,13 @@ class SpooledPosts(Posts):
                 if not self._set_aside(named):
                     return
         except Exception:
-            # It stays in the spool, and the next process tries again.
+            # The batch stays in the spool, and the next process tries again.
             log.exception("A batch of %d events was not sent.", batch.count)
             return
         self._spool.done(frame.place)
 
     def _set_aside(self, refused: Sequence[tuple[bytes, str, str]]) -> bool:
-        """Keep refused events, once the disk takes them; False if this process ends before."""
+        """Keep refused events once the disk has room; return False if the sender ends first."""
         while not self.poster.pace.is_ended:
             try:
                 self._spool.set_aside(refused)

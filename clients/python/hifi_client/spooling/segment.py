@@ -1,7 +1,7 @@
-"""One file of a spool: batches one after the other, each with a checksum over its head and body.
+"""One file of a spool: batches one after another, each with checksums over its head and body.
 
-A file is only ever added to by the process that began it. So what is cut short stands at its end,
-and was never promised; what does not fit its checksum is damage, and is kept aside for a person.
+Only the process that began a file appends to it. So an incomplete batch is at its end, and was
+never reported as spooled. A wrong checksum means damage; those bytes are kept aside for a person.
 """
 
 import os
@@ -30,7 +30,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A batch as it lies in a segment; `end` is where the next one begins."""
+    """A batch in a segment; `end` is where the next one begins."""
 
     place: Place
     end: int
@@ -38,7 +38,7 @@ class Frame:
 
 
 class DamageError(Exception):
-    """The bytes are no batch, and not merely a batch cut short."""
+    """The bytes are not a batch, nor an incomplete one at the end."""
 
 
 class Segment:
@@ -58,12 +58,12 @@ class Segment:
         if self.size >= self.begin and found != begin:
             os.close(self._file)
             raise SpoolError(
-                f"{path} holds events of another stream ({found[:100]!r}): send those first, or"
-                f" give the sender of {stream} a folder of its own."
+                f"{path} has events of another stream ({found[:100]!r}): send those first, or"
+                f" give the sender of {stream} its own folder."
             )
 
     def write(self, offset: int, body: bytes) -> int:
-        """Write a batch there, and say where it ends; it counts once `size` is put forward."""
+        """Write a batch at `offset`; return its end. It counts once `size` includes it."""
         numbers = len(body), zlib.crc32(body)
         check = zlib.crc32(struct.pack(">4sII", _MARK, *numbers))
         data = _HEAD.pack(_MARK, *numbers, check) + body
@@ -71,14 +71,14 @@ class Segment:
         return offset + len(data)
 
     def cut(self, size: int) -> None:
-        """Cut off everything written after that place."""
+        """Cut the file to `size`."""
         os.ftruncate(self._file, size)
 
     def sync(self) -> None:
         os.fsync(self._file)
 
     def read(self, offset: int) -> Frame | None:
-        """The batch that begins there; None at the end, or where a write was cut short."""
+        """Return the batch at `offset`; None at the end, or at an incomplete batch."""
         head = os.pread(self._file, _HEAD.size, offset)
         if len(head) < _HEAD.size:
             return None
@@ -93,7 +93,7 @@ class Segment:
         return Frame(Place(self.number, offset), offset + _HEAD.size + length, body)
 
     def next_mark(self, offset: int) -> int | None:
-        """Return where the next whole batch may begin, after damage."""
+        """Return where the next batch after a damaged one may begin."""
         data = os.pread(self._file, self.size - offset, offset)
         at = data.find(_MARK, 1)
         return None if at < 0 else offset + at

@@ -22,7 +22,7 @@ from typing import BinaryIO
 from hifi_client.errors import SpoolError, SpoolFullError
 from hifi_client.spooling.segment import DAMAGED_SUFFIX, SUFFIX, DamageError, Frame, Place, Segment
 
-# A segment's room is free again when all of it is done, so there have to be several.
+# A segment's space is freed only when all of it is done, so there must be several.
 _SEGMENTS = 16
 _SEGMENT_BYTES_MAX = 64_000_000
 # A segment, an offset, and the checksum of both.
@@ -31,7 +31,7 @@ _LOCK, _POSITION_FILE, _REFUSED = "lock", "position", "refused.ndjson"
 
 
 class Spool:
-    """The folder of one sender. Batches leave it in the order in which they came."""
+    """The folder of one sender. Batches leave it in the order in which they arrived."""
 
     def __init__(self, folder: Path, *, stream: str, bytes_max: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,12 +40,12 @@ class Spool:
         self._changed = threading.Condition()
         self._lock = _own(folder)
         self._segments: dict[int, Segment] = {}
-        # Batches under way, in order, and those of them that are done.
+        # Batches in flight, in order, and those of them that are done.
         self._taken: deque[tuple[Place, int]] = deque()
         self._done: set[Place] = set()
         self._active: Segment | None = None
         self._is_closed = self._is_ending = False
-        # How many bytes lay where no whole batch was; they are in a file of their own.
+        # Bytes that belonged to no valid batch; they are kept in a separate file.
         self.damaged_bytes = 0
         try:
             self._position_file = os.open(
@@ -62,30 +62,30 @@ class Spool:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that it takes on disk, including refused ones."""
+        """The bytes that the spool takes on disk, including refused events."""
         return self._aside_bytes + sum(each.size for each in self._segments.values())
 
     def is_empty(self) -> bool:
-        """Whether all that was promised is in the log, or was refused."""
+        """Return whether every spooled event is in the log or was refused."""
         with self._changed:
             return not self._taken and self._skip_ends() is None
 
     def append(self, bodies: Sequence[bytes], written: Callable[[list[Place]], None]) -> None:
-        """Write batches; when this returns they are on the disk. All of them, or none counts.
+        """Write batches to disk, either all of them or none; they are safe once this returns.
 
-        `written` is called before anybody can take them.
+        `written` is called before any thread can take them.
         """
         with self._changed:
             needed = sum(map(len, bodies))
             if self.held_bytes + needed > self._bytes_max and self.held_bytes:
                 raise SpoolFullError(
-                    f"The spool {self._folder} holds {self.held_bytes:,} of"
+                    f"The spool {self._folder} has {self.held_bytes:,} of"
                     f" {self._bytes_max:,} bytes: events wait in memory until some are sent."
                 )
         try:
             with self._changed:
                 segment = self._writable()
-            # Nobody reads behind `size`, which is put forward only when all is on the disk.
+            # Nobody reads beyond `size`, which grows only when all batches are on disk.
             end, places = segment.size, []
             for body in bodies:
                 places.append(Place(segment.number, end))
@@ -101,7 +101,7 @@ class Spool:
             self._changed.notify_all()
 
     def take(self, *, timeout_s: float) -> Frame | None:
-        """The next batch that nobody has taken; None if there is none in time."""
+        """Return the next batch that nobody has taken; None if there is none in time."""
         until_s = time.monotonic() + timeout_s
         with self._changed:
             while not self._is_ending:
@@ -116,7 +116,7 @@ class Spool:
             return None
 
     def done(self, place: Place) -> None:
-        """The gateway has all of a batch, or has refused it."""
+        """Mark a batch as done: the gateway has accepted or refused all of it."""
         with self._changed:
             if self._is_closed:
                 return
@@ -125,9 +125,9 @@ class Spool:
             self._changed.notify_all()
 
     def set_aside(self, refused: Sequence[tuple[bytes, str, str]]) -> None:
-        """Keep events that Hifi does not take, each with code and reason, for a person.
+        """Keep refused events for a person, each with code and reason.
 
-        SpoolFullError if the disk does not take them; then nothing of them is there.
+        Raise SpoolFullError if the disk does not take them; then none is kept.
         """
         lines = [
             b'{"code":%b,"reason":%b,"event":%b}\n'
@@ -146,13 +146,13 @@ class Spool:
             self._aside_bytes += len(data)
 
     def end(self) -> None:
-        """Hand out no more batches; those under way can still be marked as done."""
+        """Hand out no more batches; those in flight can still be marked as done."""
         with self._changed:
             self._is_ending = True
             self._changed.notify_all()
 
     def abandon(self) -> None:
-        """For a child of a fork: the lock must not outlive its owner there."""
+        """Release the lock in a forked child, where it must not outlive its owner."""
         self._lock.close()
 
     def wait_for_room(self, timeout_s: float) -> None:
@@ -173,7 +173,7 @@ class Spool:
                 segment.close()
             os.close(self._position_file)
             self._refused.close()
-            # A forked child that has not run yet has it open, too.
+            # A forked child that has not run yet has the file open, too.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             self._lock.close()
 
@@ -188,14 +188,14 @@ class Spool:
         return self._active
 
     def _give_up_active(self) -> None:
-        """Leave the active file after a failed write or fsync: its content is unknown."""
+        """Stop using the active file after a failed write or fsync: its content is unknown."""
         if self._active is not None:
             with contextlib.suppress(OSError):
                 self._active.cut(self._active.size)
             self._active = None
 
     def _read_next(self) -> Frame | None:
-        """Return the next batch to take, past damaged and finished ones."""
+        """Return the next batch to take, skipping damaged and finished ones."""
         while (segment := self._skip_ends()) is not None:
             offset = self._next.offset
             try:
@@ -204,7 +204,7 @@ class Spool:
                 self._skip_damage(segment)
                 continue
             if frame is None:
-                # Cut short: never promised.
+                # An incomplete batch, which was never reported as spooled.
                 self._next = Place(segment.number, segment.size)
                 continue
             self._next = Place(segment.number, frame.end)
@@ -212,7 +212,7 @@ class Spool:
         return None
 
     def _skip_ends(self) -> Segment | None:
-        """The segment in which the next batch is; None if there is none."""
+        """Return the segment with the next batch; None if there is none."""
         while True:
             segment = self._segments.get(self._next.segment)
             if segment is not None and self._next.offset < segment.size:
@@ -229,13 +229,13 @@ class Spool:
         self.damaged_bytes += end - damage.offset
         self._aside_bytes += end - damage.offset
         self._next = Place(segment.number, end)
-        # As a batch that is done, so that it is not kept aside once more.
+        # Treat it as a batch that is done, so that it is not kept aside again.
         self._taken.append((damage, end))
         self._done.add(damage)
         self._advance()
 
     def _advance(self) -> None:
-        """Advance past the batches that are done, up to the first gap."""
+        """Move the position past done batches, up to the first gap."""
         end: Place | None = None
         while self._taken and self._taken[0][0] in self._done:
             begun, end_offset = self._taken.popleft()
@@ -246,7 +246,7 @@ class Spool:
             self._remove_before(end)
 
     def _remove_before(self, end: Place) -> None:
-        """Delete finished segments; the active one only once it is full."""
+        """Delete finished segments, but the active one only once it is full."""
         for number in sorted(self._segments):
             segment = self._segments[number]
             is_done = number < end.segment or (number == end.segment and end.offset >= segment.size)
@@ -260,7 +260,7 @@ class Spool:
             segment.remove()
 
     def _note(self, end: Place) -> None:
-        """Not fsynced: an older position means that some is sent again, with the same ids."""
+        """Write the position, without fsync: an older one only repeats events with the same ids."""
         numbers = struct.pack(">QQ", end.segment, end.offset)
         data = numbers + struct.pack(">I", zlib.crc32(numbers))
         os.pwrite(self._position_file, data, 0)
@@ -282,7 +282,7 @@ class Spool:
 
 
 def _own(folder: Path) -> BinaryIO:
-    """The lock of a folder; the system gives it back when this process ends, however it ends."""
+    """Lock a folder; the system releases the lock when this process ends, however it ends."""
     lock = (folder / _LOCK).open("a+b")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -291,7 +291,7 @@ def _own(folder: Path) -> BinaryIO:
         owner = lock.read().decode(errors="replace") or "another"
         lock.close()
         raise SpoolError(
-            f"The spool {folder} belongs to process {owner}: give each process a folder of its own."
+            f"The spool {folder} belongs to process {owner}: give each process its own folder."
         ) from error
     lock.truncate(0)
     lock.write(str(os.getpid()).encode())

@@ -1,1 +1,1 @@
-"""Shares a service's work out among its processes, and fences those that have lost theirs."""
+"""Divides a service's work among its processes, and fences processes that have lost theirs."""

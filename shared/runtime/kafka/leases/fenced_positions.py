@@ -1,7 +1,7 @@
-"""Keeps how far the members of a lease group are, in the group itself.
+"""Keeps the positions of a lease group's members in the group itself.
 
-Each position is committed as this member of this generation, so Kafka takes none of a member that
-it has given up. The commit's metadata holds the offset up to which events may have been sent.
+Each position is committed as this member of this generation, so Kafka refuses those of a member
+that it has given up. The commit's metadata has the offset up to which events may have been sent.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from shared.runtime.kafka.clients import KafkaClient, new_client, start_client
 from shared.runtime.kafka.leases.member import Standing
 
 _DEFAULT_RETENTION = -1
-# While the group changes, its members have another generation for milliseconds.
+# While the group changes, its members' generation is wrong for some milliseconds.
 _UNSETTLED = (IllegalGenerationError, RebalanceInProgressError)
 _SETTLED_WITHIN_S, _AGAIN_S = 3.0, 0.05
 
@@ -33,11 +33,11 @@ WHATEVER = 2**62
 
 
 class Reach(NamedTuple):
-    """How far a member is in a Kafka partition."""
+    """A member's position in a Kafka partition."""
 
-    # Done up to here.
+    # Events before this offset are done.
     at: int
-    # May have been sent up to here.
+    # Events before this offset may have been sent.
     until: int
     # The job that may have sent them; 0 for none.
     job: int = 0
@@ -49,7 +49,7 @@ class Reach(NamedTuple):
 
 
 class FencedPositions:
-    """The positions of one lease group. Its client is made when it is first needed."""
+    """The positions of one lease group. Its client is created at its first use."""
 
     def __init__(self, bootstrap_servers: str, group: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -67,7 +67,7 @@ class FencedPositions:
         rows = [(topic, *row) for topic, partitions in answer.topics for row in partitions]
         for topic, number, *_, code in rows:
             if code:
-                # Left out, the partition would be sent again from its beginning.
+                # Without a position, the partition would be sent again from its beginning.
                 raise for_code(code)(f"{topic}, {number}")
         return {
             KafkaPartition(topic, number): _reach_of(offset, metadata)
@@ -78,9 +78,9 @@ class FencedPositions:
     async def write(
         self, reaches: Mapping[KafkaPartition, Reach], standing: Callable[[], Standing | None]
     ) -> None:
-        """Commit positions; raise a KafkaError if Kafka does not take them from us.
+        """Commit positions; raise a KafkaError if Kafka does not accept them from us.
 
-        Without a standing they belong to another member already.
+        Without a standing, the positions already belong to another member.
         """
         if not reaches:
             return
@@ -137,5 +137,5 @@ def _reach_of(at: int, metadata: str | None) -> Reach:
     until, _, job = (metadata or "").partition(",")
     if until.isdigit() and job.isdigit():
         return Reach(at, int(until), int(job))
-    # A person has set it, with one of Kafka's tools.
+    # A person has set the position with one of Kafka's tools.
     return Reach(at, WHATEVER)

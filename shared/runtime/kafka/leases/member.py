@@ -1,9 +1,9 @@
-"""Keeps a process's part of a fixed number of slots, by Kafka's own group coordination (ADR 0058).
+"""Keeps a process's share of a fixed number of slots, by Kafka's group coordination (ADR 0058).
 
-Each member says which slots it still holds when it joins, and the group's leader gives out only
-slots that nobody holds. So work goes on while the group changes, and a holder ends its work on a
-slot before the slot moves. A member that hears nothing from Kafka for a session lets go of
-everything, as the others take it for dead then.
+Each member reports the slots that it still holds when it joins, and the group's leader assigns only
+slots that nobody holds. So work continues while the group changes, and a holder ends its work on a
+slot before the slot moves. A member that hears nothing from Kafka for a session drops all its
+slots, because the others then consider it dead.
 """
 
 import asyncio
@@ -38,25 +38,25 @@ from shared.slots import SLOT_COUNT, may_have, slot_of, spelled
 
 log = structlog.get_logger()
 
-# A member that is silent for this long is dead to the others. Its work is to run elsewhere within a
-# minute, and half of that is left for the move. Kafka allows no less than 6 s unless its
-# group.min.session.timeout.ms says so.
+# A member that is silent for this long counts as dead. Its work must run elsewhere within a minute,
+# and the move needs half of that. Kafka allows less than 6 s only with another
+# group.min.session.timeout.ms.
 SESSION_S = 20.0
 # When a slot moves to another member, its running work may take this long to end.
 DRAIN_S = 10.0
-# A change of the group reaches each member with its next heartbeat, and a slot that moves takes two
-# changes: a second in all. Kafka answers thousands of them a second.
+# A change of the group reaches each member with its next heartbeat, and a moving slot needs two
+# changes: 1 s in all. Kafka answers thousands of heartbeats a second.
 _BEAT_S = 0.5
-# A Kafka that restarts is away for seconds, well within a session.
+# A restarting Kafka is down for seconds, well within a session.
 _PAUSE_S, _PAUSE_S_MAX = 0.25, 3.0
-# Kafka answers a join when everybody has joined, within a session; a bit later is lost.
+# Kafka answers a join when all members have joined, within a session; after that it is lost.
 _JOIN_GRACE_S = 5.0
-# A goodbye only saves the others from waiting for a session.
+# Leaving only saves the others from waiting for the end of the session.
 _GOODBYE_S = 3.0
-# No consumers: tools that reset or show these leave us alone.
+# Not "consumer", so that tools which reset or show consumers ignore this group.
 _PROTOCOL = "hifi"
 _DYNAMIC = None
-# macOS has it under the other name.
+# macOS has this clock under the other name.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _encode = msgspec.json.encode
@@ -64,7 +64,7 @@ _Ask: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 
 def clock_s() -> float:
-    """It goes on while this machine is suspended, as the broker's does, unlike the event loop's."""
+    """Return a time that goes on while the machine is suspended, unlike the event loop's."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -72,21 +72,21 @@ class SlotWork(Protocol):
     """The work for the slots that a process holds. It is called in the event loop."""
 
     def begin(self, slots: frozenset[int]) -> None:
-        """Start on these: nobody else works on them any more."""
+        """Start work on these slots: nobody else works on them any more."""
 
     async def finish(self, slots: frozenset[int]) -> None:
-        """Let running work end, and begin nothing more; called for each slot by itself.
+        """Let running work end, and begin nothing more; called for each slot separately.
 
-        Another may have them when this returns. It is cancelled when it takes too long, and the
-        rest is dropped.
+        Another member may get the slots when the call returns. If it takes too long, it is
+        cancelled, and the rest is dropped.
         """
 
     def drop(self, slots: frozenset[int]) -> None:
-        """Stop at once: others may have them already."""
+        """Stop work at once: other members may already have these slots."""
 
 
 class Standing(NamedTuple):
-    """As whom Kafka knows a member."""
+    """A member's identity in Kafka."""
 
     group: str
     member_id: str
@@ -94,7 +94,7 @@ class Standing(NamedTuple):
 
 
 class LeaseMember:
-    """One process's membership. It works on its slots, whatever happens to the group."""
+    """One process's membership. It keeps working on its slots while the group changes."""
 
     def __init__(
         self,
@@ -107,26 +107,26 @@ class LeaseMember:
         drain_s: float = DRAIN_S,
     ) -> None:
         self.held: frozenset[int] = frozenset()
-        # Whether the group has confirmed the slots that we hold, or that we hold none.
+        # Whether the group has confirmed our slots, even if there are none.
         self.is_told = False
         self._bootstrap_servers = bootstrap_servers
         self._work = work
         self._slot_count = slot_count
         self._session_s, self._drain_s = session_s, drain_s
         self._standing = Standing(group, JoinGroupRequest.UNKNOWN_MEMBER_ID, -1)
-        # The held slots that it is to give up.
+        # The held slots that are being released.
         self._finishing: frozenset[int] = frozenset()
-        # The slots that it has given up since the last log line about that.
+        # The slots released since the last log line about releases.
         self._given_up: frozenset[int] = frozenset()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Set when the group must learn of a change, by our joining again.
+        # Set when we must join again to report a change to the group.
         self._news = asyncio.Event()
         self._must_join = True
         self._is_leaving = False
         self._lapses: asyncio.TimerHandle | None = None
-        # When the lease lapses, by `clock_s`: after a suspension its timer comes late.
+        # When the lease lapses, by `clock_s`: after a suspension the timer fires late.
         self._lapses_s = 0.0
-        # Until when it takes nothing, by the same clock.
+        # Until when we accept no slots, by the same clock.
         self._waits_until_s = 0.0
 
     @property
@@ -135,16 +135,16 @@ class LeaseMember:
 
     @property
     def ours_until_ms(self) -> int:
-        """Until when nobody else gets our slots, if Kafka hears no more of us; by the clock."""
+        """The wall time until which nobody else gets our slots, even if we fall silent."""
         return now_ms() + round(1000 * self.left_s) if self.left_s else 0
 
     @property
     def left_s(self) -> float:
-        """For how long nobody else gets our slots, if Kafka hears no more of us."""
+        """How long nobody else gets our slots, even if we fall silent."""
         return self._lapses_s - clock_s() if self.held else 0.0
 
     def share_out(self, slot_count: int) -> None:
-        """Share out this many slots from now on, whenever this member leads the group."""
+        """Divide this many slots from now on, whenever this member leads the group."""
         if slot_count != self._slot_count:
             self._slot_count = slot_count
             self._join_again()
@@ -153,11 +153,11 @@ class LeaseMember:
         return slot_of(name, self._slot_count)
 
     def holds(self, name: str) -> bool:
-        """Say whether the slot of this name is ours."""
+        """Return whether we hold the slot of this name."""
         return self.slot_of(name) in self.held
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Be a member until told to stop; then give everything up in order, and leave."""
+        """Be a member until `stop` is set; then finish all work, release all slots, and leave."""
         keeping = asyncio.create_task(self._keep())
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -177,7 +177,7 @@ class LeaseMember:
             await self._say_goodbye()
 
     async def _keep(self) -> None:
-        """Stay in touch with Kafka, over as many connections as it takes."""
+        """Stay in touch with Kafka; reconnect after errors."""
         loop = asyncio.get_running_loop()
         pause_s = _PAUSE_S
         while True:
@@ -190,7 +190,7 @@ class LeaseMember:
                     " group.min.session.timeout.ms and group.max.session.timeout.ms."
                 ) from error
             except (KafkaUnavailableError, KafkaError, OSError, TimeoutError) as error:
-                # A later log line reports the result: the lease is lost.
+                # If it lasts, a later log line reports that the lease is lost.
                 log.info("lease.no_contact", group=self._standing.group, error=repr(error))
             pause_s = min(2 * pause_s, _PAUSE_S_MAX) if loop.time() - began_s < 1 else _PAUSE_S
             await asyncio.sleep(pause_s)
@@ -205,7 +205,7 @@ class LeaseMember:
                 except RebalanceInProgressError:
                     self._must_join = True
                 except (UnknownMemberIdError, IllegalGenerationError):
-                    # The others took us for dead: we may have been frozen.
+                    # The others considered us dead: we may have been frozen.
                     self._let_go("Kafka has given it to others")
                     self._standing = self._standing._replace(
                         member_id=JoinGroupRequest.UNKNOWN_MEMBER_ID
@@ -213,7 +213,7 @@ class LeaseMember:
 
     async def _beat(self, ask: _Ask) -> None:
         with suppress(TimeoutError):
-            # Not `wait_for`: before Python 3.12 it forgets that it was cancelled.
+            # Not `wait_for`: before Python 3.12 it can swallow a cancellation.
             async with asyncio.timeout(_BEAT_S):
                 await self._news.wait()
         if self._must_join:
@@ -224,13 +224,13 @@ class LeaseMember:
             async with asyncio.timeout(self._session_s / 3):
                 await ask(HeartbeatRequest(group, generation, member_id))
         except RebalanceInProgressError:
-            # Kafka has heard us, too.
+            # This answer, too, shows that Kafka has heard us.
             self._is_known_alive(sent_s)
             raise
         self._is_known_alive(sent_s)
 
     async def _join(self, ask: _Ask) -> None:
-        """Say which slots we hold, and learn which we may have."""
+        """Report the slots that we hold, and learn which ones we may have."""
         group, member_id, _ = self._standing
         self._news.clear()
         self._say_given_up()
@@ -244,7 +244,7 @@ class LeaseMember:
         )
         joined = await ask(request)
         if joined.error_code == MemberIdRequired.errno:
-            # Kafka names each member first, and wants to hear the name with the next join.
+            # Kafka first assigns an id to a member, and expects it in the next join.
             self._standing = self._standing._replace(member_id=joined.member_id)
             return
         self._heed_generation(joined.member_id, joined.generation_id)
@@ -264,9 +264,9 @@ class LeaseMember:
         self._take(_decode(synced.member_assignment), claimed)
 
     def _heed_generation(self, member_id: str, generation: int) -> None:
-        """Take nothing for a session if Kafka has forgotten the group that it was a member of.
+        """Accept no slots for a session if Kafka has forgotten the group that we were in.
 
-        Others do not know that yet, and hold their slots until their next beat.
+        Other members do not know that yet, and hold their slots until their next heartbeat.
         """
         before = self._standing
         if (generation, member_id == before.member_id) < (before.generation, True):
@@ -281,7 +281,7 @@ class LeaseMember:
         new = mine - self.held if may_take else frozenset()
         self.held |= new
         self.is_told = True
-        # The group still takes slots for ours whose work ended while we joined.
+        # The group still counts slots as ours if their work ended while we joined.
         self._must_join = bool(claimed - self.held)
         if new:
             log.info("lease.begun", group=self._standing.group, slots=spelled(new))
@@ -296,7 +296,7 @@ class LeaseMember:
         new = slots - self._finishing
         self._finishing |= new
         for slot in sorted(new):
-            # A slot whose work hangs holds up none of the others.
+            # A slot with hanging work must not delay the others.
             task = asyncio.create_task(self._finish(frozenset({slot})))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -306,7 +306,7 @@ class LeaseMember:
             async with asyncio.timeout(self._drain_s):
                 await self._work.finish(slots)
             self._given_up |= slots
-        except Exception as error:  # noqa: BLE001 - whatever it is, they must not stay with us
+        except Exception as error:  # noqa: BLE001 - after any error they must not stay with us
             log.warning("lease.cut_off", slots=spelled(slots), error=repr(error))
             self._work.drop(slots)
         self._finishing -= slots
@@ -319,12 +319,12 @@ class LeaseMember:
         self._given_up = frozenset()
 
     def _is_known_alive(self, sent_s: float) -> None:
-        """Extend the lease: Kafka heard us at that time or later, and trusts us for a session."""
+        """Extend the lease: Kafka heard us at that time or later, so it lasts for a session."""
         if self._lapses is not None:
             self._lapses.cancel()
         self._lapses_s = sent_s + self._session_s
         self._lapses = asyncio.get_running_loop().call_later(
-            self._lapses_s - clock_s(), self._let_go, "Kafka has not been heard of for a session"
+            self._lapses_s - clock_s(), self._let_go, "Kafka has not answered for a session"
         )
 
     def _let_go(self, why: str) -> None:
@@ -341,7 +341,7 @@ class LeaseMember:
             self._work.drop(lost)
 
     async def leave_for(self, former: Standing | None) -> None:
-        """Say for a process that has ended, and could not, that it has left the group."""
+        """Leave the group on behalf of a process that ended without leaving."""
         if former is not None and former.group == self._standing.group:
             await self._leave(former)
 
@@ -364,7 +364,7 @@ class LeaseMember:
 async def _coordinator(
     bootstrap_servers: str, group: str, *, session_s: float
 ) -> AsyncIterator[_Ask]:
-    """Asks the broker that leads a group while the block lasts; raises its error codes."""
+    """Yield a function that asks a group's coordinator, and raises its error codes."""
     client = new_client(
         bootstrap_servers,
         client_id="hifi-leases",

@@ -1,7 +1,7 @@
-"""Finds events in Kafka, by id or by the request that brought them, and their later fate.
+"""Finds events in Kafka, by id or by the request that sent them, and their outcomes.
 
-A search is bounded in time: one that finds nothing says how far it has looked, and the next search
-can go on from there.
+A search has a time limit: if it finds nothing, it reports how far it has looked, and the next
+search can continue from there.
 """
 
 import asyncio
@@ -23,22 +23,22 @@ from shared.runtime.kafka.lookup.key_search import KeyedEvents, read_keyed
 from shared.runtime.kafka.lookup.streams_with_id import PlacesOf, StreamsWithId, streams_with_id
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
-# How many records a step back takes from each Kafka partition: a fetch or two.
+# A step back reads this many records from each Kafka partition: one or two fetches.
 _CHUNK = 4_000
-# How long a person waits for an answer without wondering.
+# How long people wait for an answer patiently.
 SEARCH_S_MAX = 6.0
-# An index may know of many events of one id: show this many of each Kafka partition.
+# An index may have many events with one id: show this many of each Kafka partition.
 _FOUND_MAX = 5
-# Name at most this many on each side of an event, of those sent with it.
+# Show at most this many neighbours on each side of an event, of those sent with it.
 _AROUND = 10
-# Receipts carry the times of another machine's clock; we begin this much earlier to miss none.
+# Receipts have the times of another machine's clock; begin this much earlier to miss none.
 CLOCK_SLACK_MS = 60_000
-# A search for one event waits this long for records from after it had ended everywhere. Clocks of
-# brokers are no further from each other than the second value, or more is read.
+# A search for one event waits this long for records after its last outcome. If brokers' clocks
+# differ by more than the second value, more is read.
 _SOON_S, _NEAR_MS = 0.5, 5_000
-# Pause between two looks for a record that may just be written.
+# The pause between two looks for a record that may just be written.
 _LOOK_S = 0.1
-# A broker that answers later is as good as away to somebody who waits for a page.
+# For somebody who waits for a page, a broker that answers later is down.
 _REQUEST_TIMEOUT_MS = 5_000
 
 
@@ -49,7 +49,7 @@ class FoundEvent:
     envelope: Envelope
     stored_at_ms: int
     trail: Trail
-    # The restore that put it back then; empty if none did.
+    # The restore that put it back; empty if none did.
     restored_by: str = ""
     # Ids by offset of its neighbours in its Kafka partition, if it was sent with others.
     around: Mapping[int, str] = field(default_factory=dict)
@@ -61,10 +61,10 @@ class SearchResult:
     records_read: int = 0
     # The search looked at everything younger than this; None if that was the whole log.
     back_to_ms: int | None = None
-    # The index knew these.
+    # Whether the index had these events.
     is_from_index: bool = False
-    # If it did not: it has all ids of this many events, and may not have reached the others yet.
-    # It is None if nobody asked the index.
+    # If it did not: the number of skipped events, whose ids the index has all, and whether the
+    # index is behind the log; None if nobody asked the index.
     passed_over: int = 0
     index_is_behind: bool | None = None
 
@@ -77,7 +77,7 @@ class _Walk:
     records_read: int = 0
     passed_over: int = 0
     oldest_ms: int | None = None
-    # Looked at the whole log, or found something.
+    # Whether the whole log was read, or something was found.
     is_done: bool = False
     found: list[tuple[Envelope, int, str]] = field(default_factory=list)
 
@@ -91,7 +91,7 @@ class _Walk:
 
 
 class EventSearch:
-    """Looks for events with a consumer of its own for each search, which belongs to no group."""
+    """Looks for events; each search has its own consumer, without a group."""
 
     def __init__(
         self,
@@ -102,16 +102,16 @@ class EventSearch:
         self._bootstrap_servers = bootstrap_servers
         self._places = places
         self._places_by_key = places_by_key
-        # One at a time: a search reads as fast as it can.
+        # One search at a time, because it reads as fast as it can.
         self._turn = asyncio.Lock()
 
     async def among(self, streams: Sequence[str], event_id: str) -> StreamsWithId:
-        """The streams, of these, for which the index has the id."""
+        """Return those of the streams for which the index has the id."""
         async with self._turn:
             return await asyncio.to_thread(streams_with_id, self._places, streams, event_id)
 
     async def of_key(self, streams: Sequence[str], key: str) -> KeyedEvents:
-        """The newest events of an ordering key in these streams, where the index says they lie."""
+        """Return the newest events of an ordering key in these streams, by the index."""
         by_key = self._places_by_key
         async with self._turn:
             named = await asyncio.to_thread(streams_with_id, by_key, streams, key)
@@ -125,7 +125,7 @@ class EventSearch:
                 return await read_keyed(log, named, places, key)
 
     async def request(self, request_id: str, *, since_ms: int) -> AckedRequest:
-        """Return the ledger's records of a request that came then."""
+        """Return the ledger's records of a request since a time."""
         async with self._turn:
             return await find_request(
                 self._bootstrap_servers, request_id, since_ms=since_ms, wait_s=0.0
@@ -139,9 +139,9 @@ class EventSearch:
         before_ms: int | None = None,
         destination_ids: Collection[str] = (),
     ) -> SearchResult:
-        """The newest events of this id, at most `SEARCH_S_MAX` s of reading back.
+        """Return the newest events with this id, reading back for `SEARCH_S_MAX` s at most.
 
-        An event that has ended at each of the destinations is not followed for long.
+        An event with a final outcome at each of the destinations is not followed for long.
         """
         async with self._turn, open_log(self._bootstrap_servers) as log:
             topic, walk, places = stream_topic(stream), _Walk(event_id), None
@@ -175,7 +175,7 @@ class EventSearch:
 async def find_request(
     bootstrap_servers: str, request_id: str, *, since_ms: int, wait_s: float
 ) -> AckedRequest:
-    """Return the ledger's records of a request; they may be written within `wait_s` of now."""
+    """Return the ledger's records of a request; wait for them up to `wait_s`."""
     request = AckedRequest(request_id)
     newest_ms: dict[KafkaPartition, int] = {}
     now_s = time.monotonic()
@@ -206,9 +206,9 @@ async def find_request(
 async def find_stored(
     bootstrap_servers: str, topic: str, wanted: Sequence[tuple[str, bytes]], *, since_ms: int
 ) -> dict[int, tuple[int, int]]:
-    """Kafka partition and offset of each wanted event in the log, by its place in `wanted`.
+    """Return Kafka partition and offset of each wanted event, by its place in `wanted`.
 
-    An event is identified by its id and its value. It reads everything stored since that time.
+    Events are identified by id and value. Everything stored since that time is read.
     """
     left: dict[tuple[bytes, bytes], list[int]] = {}
     for place, (event_id, value) in enumerate(wanted):
@@ -234,18 +234,18 @@ async def find_trail(
     destination_ids: Collection[str],
     search_s: float = SEARCH_S_MAX,
 ) -> Trail:
-    """Follow events that were stored after a time, until all destinations have all of them."""
+    """Follow events stored after a time, until all destinations have all of them."""
     async with open_log(bootstrap_servers) as log:
         return await _follow(log, origins, since_ms, destination_ids, search_s=search_s)
 
 
 def open_log(bootstrap_servers: str) -> AbstractAsyncContextManager[KafkaReader]:
-    """A reader for somebody who waits for a page."""
+    """Open a reader for somebody who waits for a page."""
     return open_reader(bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS)
 
 
 async def _look_among(log: KafkaReader, walk: _Walk, among: Stretches) -> None:
-    """Read where the index says that it may be; only the newest places if there are many."""
+    """Read the places in the index; only the newest ones if there are many."""
     until_s = time.monotonic() + SEARCH_S_MAX
     spans = await log.spans({where.topic for where in among})
     stretches = [
@@ -291,7 +291,7 @@ async def _walk_back(
 
 
 async def _around(log: KafkaReader, origin: Origin, trail: Trail) -> dict[int, str]:
-    """The ids of its nearest neighbours in the same batch."""
+    """Return the ids of an event's nearest neighbours in the same batch."""
     reach = [(first, end) for each in trail.receipts for first, end in each.beside(origin)]
     if all(end - first == 1 for first, end in reach):
         return {}
@@ -316,7 +316,7 @@ async def _follow(
     *,
     search_s: float = SEARCH_S_MAX,
 ) -> Trail:
-    """Follow events after they were stored, in at most `search_s` s of reading."""
+    """Follow events after they were stored, reading for `search_s` s at most."""
     trail = Trail.of(origins)
     until_s = time.monotonic() + search_s
 
@@ -335,7 +335,7 @@ async def _follow(
 async def _follow_one(
     log: KafkaReader, origin: Origin, stored_at_ms: int, destination_ids: Collection[str]
 ) -> Trail:
-    """Follow one event; return soon if it has ended everywhere."""
+    """Follow one event; return soon if it has a final outcome everywhere."""
     trail = Trail.of([origin])
     now_s = time.monotonic()
     soon_s, until_s = now_s + _SOON_S, now_s + SEARCH_S_MAX
@@ -343,7 +343,7 @@ async def _follow_one(
     def is_over() -> bool:
         return time.monotonic() > soon_s and trail.has_ended_at(destination_ids)
 
-    # Start shortly before: the minute before that matters only if clocks are wild, and is long.
+    # Start shortly before: the minute before that is long, and matters only if clocks are wrong.
     receipts = await log.since([RECEIPTS], stored_at_ms - _NEAR_MS)
     left = await receipts.each(trail.take_sheet, until_s=until_s, is_over=is_over)
     trail.ends_there = not left and bool(receipts.unread)
@@ -363,7 +363,7 @@ async def _follow_one(
 async def _read_kept(
     log: KafkaReader, trail: Trail, *, until_s: float, is_over: Callable[[], bool] = lambda: False
 ) -> set[KafkaPartition]:
-    """Read retry and dead letter records; return the partitions there was no time for."""
+    """Read retry and dead letter records; return Kafka partitions that there was no time for."""
     left: set[KafkaPartition] = set()
     if (trouble_ms := trail.first_trouble_ms) is not None:
         tiers = retry_topics(tier.name for tier in RetrySchedule().tiers)

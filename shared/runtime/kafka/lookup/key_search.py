@@ -1,4 +1,4 @@
-"""Finds the newest events of an ordering key in many streams, where an index says they lie."""
+"""Finds the newest events of an ordering key in many streams, with the help of an index."""
 
 import time
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from shared.event.topics import stream_topic
 from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
 from shared.runtime.kafka.reader import KafkaReader
 
-# The events that a page shows; and the newest stretches to read of each Kafka partition. A stretch
-# is a second of a gateway's events.
+# The most events on a page, and the newest stretches to read of each Kafka partition. A stretch is
+# 1 s of a gateway's events.
 EVENTS_MAX, _STRETCHES_MAX = 50, 5
-# How long a person waits for a list.
+# How long people wait for a list.
 _READ_S_MAX = 3.0
 
 
@@ -22,17 +22,17 @@ _READ_S_MAX = 3.0
 class KeyedEvents:
     """The newest events of a key, the newest first, and when each was stored."""
 
-    # The streams that the index has named, and how many it was asked for.
+    # The streams in the index's answer, and the number of streams that it was asked about.
     told: StreamsWithId
     events: tuple[tuple[Envelope, int], ...] = ()
-    # There was no time to read all of these streams.
+    # Streams that there was no time to read completely.
     unread: tuple[str, ...] = ()
 
 
 async def read_keyed(
     log: KafkaReader, told: StreamsWithId, places: Mapping[str, Places], key: str
 ) -> KeyedEvents:
-    """Read the places that the index has named, stream by stream, as far as time allows."""
+    """Read the places in the index's answer, stream by stream, as far as time allows."""
     until_s = time.monotonic() + _READ_S_MAX
     wanted = key.encode(errors="replace")
     events: list[tuple[Envelope, int]] = []

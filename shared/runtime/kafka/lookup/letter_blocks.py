@@ -1,22 +1,22 @@
 """Remembers which streams have dead letters in which part of their topic.
 
-A search for a stream's dead letters reads past the many of another stream once in the life of a
-process, and leaves them out from then on. A block takes some 100 bytes.
+A search for a stream's dead letters reads past another stream's many letters only once in a
+process, and skips them from then on. A block takes about 100 bytes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 
 from shared.event.record import KafkaPartition
 
-# Offsets of a block, and the most streams that we distinguish in one.
+# The offsets of a block, and the most streams to distinguish in one.
 BLOCK = 1_000
 _STREAMS_MAX = 50
-# Fewer blocks in a row are read anyway: a fresh start behind them takes as long.
+# Shorter runs of blocks are read anyway: a new read after them takes as long.
 SKIPPED_MIN = 5
 
 
 class LetterBlocks:
-    """The streams of the letters in each block that was read from end to end."""
+    """The streams of letters in each completely read block."""
 
     def __init__(self) -> None:
         self._streams: dict[KafkaPartition, dict[int, frozenset[str]]] = {}
@@ -31,7 +31,7 @@ class LetterBlocks:
             self._streams.setdefault(where, {})[block] = those
 
     def keep(self, spans: Mapping[KafkaPartition, tuple[int, int]]) -> None:
-        """Forget deleted blocks; forget all of them if the topic is another one."""
+        """Forget deleted blocks; forget all blocks if the topic is a new one."""
         for where, (start, end) in spans.items():
             known = self._streams.get(where, {})
             if known and max(known) * BLOCK >= end:
@@ -44,7 +44,7 @@ class LetterBlocks:
     def to_read(
         self, where: KafkaPartition, span: tuple[int, int], is_wanted: Callable[[str], bool]
     ) -> Iterator[tuple[int, int]]:
-        """The parts of [start, end) that may hold letters of wanted streams, in order."""
+        """Yield the parts of [start, end) that may have letters of wanted streams, in order."""
         start, end = span
         known = self._streams.get(where, {})
         answers = {those: any(map(is_wanted, those)) for those in {*known.values()}}

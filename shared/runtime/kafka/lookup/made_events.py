@@ -1,4 +1,4 @@
-"""Finds a pipeline's products of events, in a stream that it writes to."""
+"""Finds the events that a pipeline made from others, in a stream that it writes to."""
 
 import time
 from collections.abc import Collection
@@ -13,10 +13,10 @@ from shared.runtime.kafka.lookup.event_search import CLOCK_SLACK_MS, SEARCH_S_MA
 
 @dataclass(slots=True)
 class MadeEvents:
-    """A pipeline's products of some events: where each is, its id, and its source."""
+    """The events that a pipeline made from others: each one's place, id and source."""
 
     made: dict[Origin, tuple[str, Origin]] = field(default_factory=dict)
-    # It is False if there was more to read than time allowed, or more than anybody wants.
+    # False if there was more to read than time or the limit allowed.
     is_whole: bool = True
 
 
@@ -30,7 +30,7 @@ async def find_made(
     count_max: int,
     search_s: float = SEARCH_S_MAX,
 ) -> MadeEvents:
-    """Look for them in a stream, among events stored then; count a repeated event once."""
+    """Look for them in a stream, among events stored between two times; skip repeats."""
     wanted = {
         f"{origin.topic}:{origin.partition}:{origin.offset}".encode(): origin for origin in origins
     }

@@ -1,4 +1,4 @@
-"""Follows the topic of replays: the events to send again, and the progress of that."""
+"""Follows the topic of replays: their requests and their progress."""
 
 from shared.event.topics import REPLAYS
 from shared.retry.replay import Replays, with_replay

@@ -1,4 +1,4 @@
-"""Reads the reports of restores: the topic is small, and read whole."""
+"""Reads the reports of restores from their topic, which is small enough to read whole."""
 
 import time
 from math import inf
@@ -9,7 +9,7 @@ from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 
 async def read_restores(log: KafkaReader, *, until_s: float = inf) -> Restores | None:
-    """Read all of it; return None if time did not allow that."""
+    """Read all reports; return None if there was not enough time."""
     restores = Restores()
     read = log.range(await log.spans([RESTORES]))
     left = await read.each(lambda record: restores.take(record.value), until_s=until_s)
@@ -17,7 +17,7 @@ async def read_restores(log: KafkaReader, *, until_s: float = inf) -> Restores |
 
 
 async def find_restores(bootstrap_servers: str, *, search_s: float) -> Restores | None:
-    """The same, with a connection of its own."""
+    """Read all reports over a new connection."""
     until_s = time.monotonic() + search_s
     async with open_reader(bootstrap_servers) as log:
         return await read_restores(log, until_s=until_s)

@@ -1,4 +1,4 @@
-"""Reads the events of a stream in pages: the newest, or all from some point on as they come."""
+"""Reads the events of a stream in pages: the newest ones, or all from some point on."""
 
 import heapq
 import re
@@ -17,20 +17,20 @@ from shared.runtime.kafka.lookup.stream_spread import (
 )
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
-# The size limit of a page, however many events are asked for; a larger event comes alone.
+# The size limit of a page, whatever the requested number of events; a larger event comes alone.
 PAGE_BYTES_MAX = 4_000_000
-# On the way back, read this many of each Kafka partition at a time: a fetch or two.
+# When reading back, read this many of each Kafka partition at a time: one or two fetches.
 _CHUNK = 2_000
-# On the way ahead: 10 ms of work, so that others in the process hardly notice.
+# When reading ahead: 10 ms of work, which other tasks in the process hardly notice.
 _AT_A_TIME = 500
-# The least: one fetch brings as many anyhow.
+# The minimum, which one fetch returns anyway.
 _CHUNK_MIN = 20
-# How long somebody waits for a page without wondering.
+# How long people wait for a page patiently.
 _SEARCH_S_MAX = 5.0
-# Seconds between two reads of a follow; in between we do not notice that a client has left.
+# The time between two reads of a follow; meanwhile we do not notice that a client has left.
 _FOLLOW_S = 1.0
 _REQUEST_TIMEOUT_MS = 5_000
-# Bytes per fetch, kept low as many clients read at the same time.
+# The bytes of a fetch, kept low because many clients read at the same time.
 _FETCH_BYTES_MAX, _PARTITION_BYTES_MAX = 2_000_000, 500_000
 _CURSOR = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18}){0,9999}", re.ASCII)
 
@@ -49,7 +49,7 @@ class Cursor:
 
     @classmethod
     def of(cls, text: str) -> "Cursor":
-        """Parse a cursor; raise ValueError if the text is none."""
+        """Parse a cursor; raise ValueError if the text is not one."""
         if not _CURSOR.fullmatch(text):
             raise ValueError("it is not a cursor: use `newer` or `older` of a page")
         return cls(tuple(map(int, text.split("."))))
@@ -57,21 +57,21 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class StreamPage:
-    """Some events, and where to go on."""
+    """Some events, and where to continue."""
 
     records: tuple[RecordIn, ...]
     # Where events after these begin; for the newest ones, the current end of the stream.
     newer: Cursor
     # Where older events end; None if there are none, or if this was read from some point on.
     older: Cursor | None = None
-    # It is False if time was too short to look through all; the cursors go on from there.
+    # False if time was too short to read everything; the cursors continue from there.
     is_complete: bool = True
-    # When read from some point on: whether this reaches the end.
+    # For a page from some point on: whether it reaches the end.
     is_last: bool = True
 
 
 class StreamPages:
-    """The streams of one Kafka."""
+    """Reads the streams of one Kafka."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = bootstrap_servers
@@ -87,7 +87,7 @@ class StreamPages:
         goes_on: bool = False,
         besides: Places | None = None,
     ) -> StreamPage:
-        """The newest wanted events, the newest first.
+        """Return the newest wanted events, the newest first.
 
         `before` is a cursor or a time in ms. `among` limits the search to these stretches; if it
         `goes_on`, the next page continues with events older than them. `besides` skips
@@ -118,7 +118,7 @@ class StreamPages:
     async def since(
         self, topic: str, start: Cursor | int, *, count: int, wanted: Wanted
     ) -> StreamPage:
-        """The events from a cursor, or from a time in ms, on."""
+        """Return the events from a cursor or a time in ms on."""
         async with self._open() as log:
             spans = await log.spans([topic])
             ends = {where: end for where, (_, end) in spans.items()}
@@ -136,7 +136,7 @@ class StreamPages:
         )
 
     async def at(self, place: Origin) -> RecordIn | None:
-        """The event at a place; None if there is none, or none any more."""
+        """Return the event at a place; None if it does not exist, or no longer exists."""
         records: list[RecordIn] = []
         async with self._open() as log:
             first, end = (await log.spans([place.topic])).get(place.log, (0, 0))
@@ -148,14 +148,14 @@ class StreamPages:
     async def coming(
         self, topic: str, start: Cursor, *, count: int, wanted: Wanted, wait_s: float
     ) -> StreamPage:
-        """Wait for events from a cursor on; return none after `wait_s`."""
+        """Wait for events from a cursor on; return an empty page after `wait_s`."""
         async with self._open() as log:
             page = _PageAhead(count, wanted, _onwards(start, await log.spans([topic])))
             await page.wait(log, until_s=time.monotonic() + wait_s)
         return StreamPage(tuple(page.records), newer=_cursor(page.at))
 
     async def spread(self, topic: str) -> tuple[LastHour, NewestEvents] | None:
-        """How its last hour is spread, and the newest events where most are; None if not there."""
+        """Return a topic's last hour and its fullest partition's newest events; None if missing."""
         async with self._open() as log:
             async for hour in last_hours(log, [topic]):
                 return hour, await newest_of_fullest(log, hour)
@@ -172,7 +172,7 @@ class StreamPages:
 
 @dataclass(slots=True)
 class _PageAhead:
-    """Events as they follow each other, until the page is full; `at` moves on with them."""
+    """Events of a page, until it is full; `at` is the position after them."""
 
     count_max: int
     wanted: Wanted
@@ -200,7 +200,7 @@ class _PageAhead:
         reading = log.range(ranges, records_max=min(self.count_max, _AT_A_TIME))
         unread = await reading.each(self.take, until_s=until_s, is_over=self.is_full)
         if not unread and not self.is_full():
-            # Skip markers of transactions too, which are no records.
+            # Skip transaction markers too, which are not records.
             self.at |= ends
         return not unread
 
@@ -214,19 +214,19 @@ class _PageAhead:
 
 @dataclass(slots=True)
 class _WalkBack:
-    """Reads from the end to the beginning until no newer event than the found ones can come."""
+    """Reads back from the end until the found events must be the newest ones."""
 
     count_max: int
     wanted: Wanted
     firsts: _Offsets
-    # Everything from here on was looked at.
+    # Everything from these offsets on has been read.
     begins: _Offsets
-    # Nothing else is read.
+    # Only these stretches are read.
     among: Stretches
-    # The oldest on top.
+    # A heap with the oldest event on top.
     _found: list[tuple[int, KafkaPartition, int, RecordIn]] = field(default_factory=list)
     _byte_count: int = 0
-    # The offset after the newest event that had no room: it is for the next page.
+    # The offset after the newest event without room, which is for the next page.
     _left_out: _Offsets = field(default_factory=dict)
     _oldest_ms: _Offsets = field(default_factory=dict)
 
@@ -251,14 +251,14 @@ class _WalkBack:
         return True
 
     def _next(self, where: KafkaPartition, chunk: int) -> tuple[int, int] | None:
-        """The next range to read of it; None if there is none."""
+        """Return the next range to read of a Kafka partition; None if there is none."""
         part = last_part(self.among.get(where, ()), self.begins[where], chunk)
         if part is None or part[1] <= self.firsts[where]:
             return None
         return max(self.firsts[where], part[0]), part[1]
 
     def pass_rest(self) -> None:
-        """Move to the start where nothing is left to look at."""
+        """Move to the start in Kafka partitions where nothing is left to read."""
         over = [where for where in self.begins if self._next(where, 1) is None]
         self.begins |= {where: self.firsts[where] for where in over}
 
@@ -266,13 +266,13 @@ class _WalkBack:
         return tuple(record for *_, record in sorted(self._found, reverse=True))
 
     def older(self) -> _Offsets:
-        """Where older events end."""
+        """Return where older events end."""
         return {
             where: max(begin, self._left_out.get(where, 0)) for where, begin in self.begins.items()
         }
 
     def _still_to_read(self) -> list[KafkaPartition]:
-        """The partitions that may have events newer than the oldest found, if enough are found."""
+        """Return the Kafka partitions that may still have events for this page."""
         enough_ms = self._found[0][0] if self._left_out else None
         return [
             where
@@ -305,7 +305,7 @@ class _WalkBack:
 def _at(
     cursor: Cursor | None, spans: Mapping[KafkaPartition, tuple[int, int]], *, otherwise: _Offsets
 ) -> _Offsets:
-    """A cursor's offset in each Kafka partition, within the existing range."""
+    """Return a cursor's offset in each Kafka partition, limited to the existing range."""
     offsets = dict(zip(sorted(spans), cursor.offsets if cursor else (), strict=False))
     return {
         where: min(max(offsets.get(where, otherwise[where]), first), end)
@@ -314,7 +314,7 @@ def _at(
 
 
 def _onwards(cursor: Cursor, spans: Mapping[KafkaPartition, tuple[int, int]]) -> _Offsets:
-    """A cursor's offsets; a Kafka partition that was added later is read from its start."""
+    """Return a cursor's offsets; Kafka partitions that were added later begin at their starts."""
     return _at(cursor, spans, otherwise={where: first for where, (first, _) in spans.items()})
 
 

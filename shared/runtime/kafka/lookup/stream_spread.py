@@ -1,4 +1,4 @@
-"""Looks how the last hour's events of streams lie in their Kafka partitions, and at their keys."""
+"""Counts the last hour's events in each Kafka partition of streams, and looks at their keys."""
 
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -12,13 +12,13 @@ from shared.runtime.kafka.reader import KafkaReader
 
 # The most events, and the most bytes, to read from a Kafka partition's end.
 _NEWEST, _BYTES_MAX = 2_000, 8_000_000
-# How long somebody waits for it without wondering.
+# How long people wait for it patiently.
 _READ_S_MAX = 5.0
 
 
 @dataclass(slots=True)
 class LastHour:
-    """The new events of a stream: the first offset and the end in each Kafka partition."""
+    """The last hour of a stream: the first offset and the end in each Kafka partition."""
 
     topic: str
     since_ms: int
@@ -64,7 +64,7 @@ async def last_hours(reader: KafkaReader, topics: Iterable[str]) -> AsyncIterato
 
 
 async def newest_of_fullest(reader: KafkaReader, hour: LastHour) -> NewestEvents:
-    """Read the newest events of the Kafka partition that has most."""
+    """Read the newest events of the fullest Kafka partition."""
     where = max(hour.spans, key=lambda each: hour.spans[each][1] - hour.spans[each][0])
     first, end = hour.spans[where]
     events = NewestEvents()

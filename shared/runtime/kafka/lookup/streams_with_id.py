@@ -1,4 +1,4 @@
-"""Asks an index which of many streams have an event of an id, or of an ordering key."""
+"""Asks an index which of many streams have an event with an id or with an ordering key."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,26 +8,26 @@ from typing import TypeAlias
 from shared.event.places import Places
 from shared.event.topics import stream_topic
 
-# The places that an index has in a topic for the id of an event, or for an ordering key.
+# Returns an index's places in a topic for an event's id or for an ordering key.
 PlacesOf: TypeAlias = Callable[[str, str], Places]
-# Many streams may have the same id: the most in one answer, and the longest search for them.
+# The most streams in one answer, as many may have the same id, and the longest search for them.
 STREAMS_MAX, _LOOK_S_MAX = 50, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamsWithId:
-    """The streams for which an index has an id or a key. Only the log is proof."""
+    """The streams for which an index has an id or a key; only the log can prove it."""
 
     streams: tuple[str, ...] = ()
-    # How many of the streams it was asked about, from the first on.
+    # The number of streams that it was asked about, from the first on.
     asked_count: int = 0
     has_index: bool = True
-    # There may be more streams that it has not read yet.
+    # Whether there may be more streams, in events that the index has not read yet.
     index_is_behind: bool = False
 
 
 def streams_with_id(places: PlacesOf | None, streams: Sequence[str], name: str) -> StreamsWithId:
-    """Ask about as many of these streams as time allows, one at least."""
+    """Ask about as many of these streams as time allows, but at least about one."""
     if places is None:
         return StreamsWithId(has_index=False)
     until_s = time.monotonic() + _LOOK_S_MAX

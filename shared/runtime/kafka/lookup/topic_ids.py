@@ -1,6 +1,6 @@
-"""Asks Kafka for the ids of topics: one that was deleted and created again has another.
+"""Asks Kafka for the ids of topics: a topic that is deleted and created again has a new id.
 
-The client's own metadata request has a version without ids.
+The version of the client's own metadata request has no ids.
 """
 
 from base64 import urlsafe_b64encode
@@ -27,7 +27,7 @@ _NO_ID = bytes(16)
 
 
 async def topic_ids(log: LogClient, topics: Collection[str]) -> dict[str, str]:
-    """Return ids as Kafka's tools write them, without topics that are missing or not known yet."""
+    """Return ids in the format of Kafka's tools, without topics that are missing or unknown."""
     if not topics:
         return {}
     answer = await log.ask(TopicIdsRequest(sorted(topics)))

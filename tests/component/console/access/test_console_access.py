@@ -119,10 +119,10 @@ def test_wrong_keys_say_so_and_lock_nobody_out(
     configure(locked_console, writer)
     answer = sign_in(visitor, "hifisk_no")
     assert answer.status_code == 401
-    assert "no key, or not all of one" in answer.text
+    assert "not a complete key" in answer.text
     stranger, stranger_text = make_key("stranger", "read")
-    assert "no such key" in sign_in(visitor, stranger_text).text
-    assert "only writes" in sign_in(visitor, writer_text).text
+    assert "This key does not exist" in sign_in(visitor, stranger_text).text
+    assert "can only write" in sign_in(visitor, writer_text).text
     for _ in range(50):
         assert sign_in(visitor, "hifisk_no").status_code == 401
     assert stranger.id not in locked_console.config.configuration.keys
@@ -139,7 +139,7 @@ def test_a_session_ends_with_its_key(locked_console: RunningConsole, visitor: ht
     config = locked_console.config
     config.configuration = config.configuration.apply(key.config_key, None)
     assert visitor.get("/").status_code == 303
-    # Another key under the same id does not revive it.
+    # A new key with the same id does not revive the session.
     anew = ApiKey("ops", (secret_from("another text", signs=False),), scopes=frozenset({"read"}))
     configure(locked_console, anew)
     assert visitor.get("/").status_code == 303
@@ -215,7 +215,7 @@ def test_a_reader_changes_nothing_and_reads_no_payload(
     assert visitor.get("/dead/redrive").status_code == 403
     assert visitor.get("/keys/revoke?id=admin").status_code == 403
     event = visitor.get("/events?stream=orders&id=e-1")
-    assert "shown to keys with the scope admin" in event.text
+    assert "Only keys with the scope admin can see the payload." in event.text
     assert "hello" not in event.text
     form = {"csrf": csrf_of(dead.text), "stream": "orders", "id": "admin"}
     assert visitor.get("/destinations/resume?stream=orders&destination=lake").status_code == 403
@@ -294,7 +294,7 @@ def test_every_answer_carries_the_headers(client: httpx.Client, path: str) -> No
 
 
 class _Inline(HTMLParser):
-    """Finds what our policy would refuse: scripts and styles in a page, and strangers' files."""
+    """Finds what our policy would block: inline scripts and styles, and files of other sites."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -339,7 +339,7 @@ def test_a_redrive_counts_first_and_does_what_was_counted(
     page = client.get("/dead/redrive?reason=status_400")
     assert "Send 2 dead letters again?" in page.text
     fields = {"csrf": csrf_of(page.text), "confirmed": "2", "reason": "status_400"}
-    # One more has died since the count: it counts again, and sends nothing.
+    # There is one more dead letter since the count: the console counts again and sends nothing.
     console.dead.letters.append(letter("e-4"))
     again = client.post("/dead/redrive", data=fields)
     assert again.headers["location"] == "/dead/redrive?reason=status_400"

@@ -1,4 +1,4 @@
-"""The console and the gateway that it acts through: away, with another idea of keys, or willing."""
+"""The console acts through a gateway that is down, that knows other keys, or that accepts."""
 
 import html
 import re
@@ -55,13 +55,13 @@ def test_what_came_after_an_event_had_ended_is_looked_at_if_somebody_asks(
     found = found_event("e-1")
     console.events.found["orders", "e-1"] = found
     page = client.get("/events?stream=orders&id=e-1").text
-    assert "Whether it was sent again" not in page
+    assert "whether it was sent again" not in page
     to = [each.id for each in console.config.configuration.destinations_of("orders")]
     assert to
     assert list(console.events.destination_ids) == to
     found.trail.ends_there = True
     page = client.get("/events?stream=orders&id=e-1").text
-    assert "Whether it was sent again after that was not looked at to the end." in page
+    assert "This page has not checked whether it was sent again after that." in page
     assert 'href="/events?stream=orders&amp;id=e-1&amp;all=1"' in page
     client.get("/events?stream=orders&id=e-1&all=1")
     assert list(console.events.destination_ids) == []

@@ -1,4 +1,4 @@
-"""Pages that wait for a gateway which says nothing hold up nobody but their own tenant's."""
+"""Pages that wait for a silent gateway delay only other pages of their own tenant."""
 
 import asyncio
 import socket
@@ -17,14 +17,14 @@ from tests.component.console.access.test_console_access import make_key, sign_in
 from tests.support.console.console_fixtures import overview, running_console
 from tests.support.deploy.stack_fixtures import wait_until
 
-# As many pages of a tenant wait for the gateway at a time; asyncio has six threads on two cores.
+# This many pages of a tenant may wait for the gateway; asyncio has six threads on two cores.
 OF_A_TENANT = 8
 PATIENCE_S = 10.0
 
 
 @contextmanager
 def silent_gateway(port: int) -> Iterator[list[bytes]]:
-    """Takes requests and answers none; the heads that have come."""
+    """Start a gateway that takes requests and answers none, and return the heads it receives."""
     heads: list[bytes] = []
     with ExitStack() as kept, socket.create_server(("127.0.0.1", port), backlog=64) as listening:
 
@@ -77,12 +77,12 @@ def test_pages_that_hang_hold_up_no_alert_and_no_other_tenant(
             return browsers.submit(page)
 
         waiting = [load("acme") for _ in range(OF_A_TENANT)]
-        wait_until(lambda: held("acme") == OF_A_TENANT, what="as many as may are waiting")
+        wait_until(lambda: held("acme") == OF_A_TENANT, what="8 pages are waiting")
         refused = load("acme").result(PATIENCE_S)
         assert refused.status_code == 503
-        assert "8 of your pages wait for the gateway already" in refused.text
+        assert "8 of your pages are already waiting for the gateway" in refused.text
         assert held("acme") == OF_A_TENANT
-        # As a notice is written, or a step of the series.
+        # Notices and steps of the series are written in such threads.
         telling = asyncio.run_coroutine_threadsafe(asyncio.to_thread(str, "told"), running.loop)
         assert telling.result(PATIENCE_S) == "told"
         waiting.append(load("globex"))

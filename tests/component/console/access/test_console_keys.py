@@ -24,7 +24,7 @@ from tests.support.console.console_fixtures import (
 
 @pytest.fixture
 def admin(locked_console: RunningConsole) -> Iterator[httpx.Client]:
-    """Somebody who is in charge of all, in a console that asks for keys."""
+    """Sign an administrator of all tenants in to a console that requires keys."""
     key, text = make_key("root", "admin")
     configure(locked_console, key)
     with httpx.Client(base_url=locked_console.url) as client:
@@ -57,7 +57,7 @@ def test_a_key_is_made_by_a_form_and_its_secret_is_shown_once(
     }  # fmt: skip
     answer = admin.post("/keys/new", data=fields)
     assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
-    assert "shown this once" in answer.text
+    assert "shown only once" in answer.text
     assert "Keep it out of pages" in answer.text
     same = "hifi keys create shop --scope write --scope read --stream orders --stream players"
     assert f"{same} --tenant default --must-sign" in answer.text
@@ -70,9 +70,9 @@ def test_a_key_is_made_by_a_form_and_its_secret_is_shown_once(
     assert made.must_sign
     assert made.expires_at_ms == pytest.approx(now_ms() + 2.5 * DAY_MS, abs=60_000)
     assert shown.text not in admin.get("/keys").text
-    # Reloading the page sends the form again: it makes nothing, and shows nothing.
+    # Reloading the page sends the form again: no key is made, and no text is shown.
     again = admin.post("/keys/new", data=fields)
-    assert (again.status_code, "There is a key shop already." in again.text) == (409, True)
+    assert (again.status_code, "A key shop already exists." in again.text) == (409, True)
     assert keys_of(locked_console)["shop"] == made
     with httpx.Client(base_url=locked_console.url) as shop:
         assert sign_in(shop, shown.text).status_code == 303
@@ -84,16 +84,16 @@ def test_what_is_wrong_with_a_key_is_said_beside_what_was_typed(
     before = keys_of(locked_console)
     fields = {"csrf": csrf_of(admin.get("/keys/new").text), "name": "page", "write": "yes"}
     for wrong, says, status in (
-        ({"name": ""}, "It needs a name.", 422),
+        ({"name": ""}, "Enter a name.", 422),
         ({"name": "Not <a> name"}, "name", 400),
         ({"write": ""}, "scopes", 400),
         ({"streams": "a b"}, "streams", 400),
         ({"origins": "shop"}, "origin", 400),
-        ({"origins": "https://shop.example", "admin": "yes"}, "a browser key only writes", 400),
-        ({"days": "soon"}, "Days: a number", 422),
-        ({"days": "nan"}, "Days: a number", 422),
-        ({"days": "1e300"}, "Days: a number", 422),
-        ({"days": "-1"}, "Days: a number", 422),
+        ({"origins": "https://shop.example", "admin": "yes"}, "a browser key may only write", 400),
+        ({"days": "soon"}, "Days must be a number", 422),
+        ({"days": "nan"}, "Days must be a number", 422),
+        ({"days": "1e300"}, "Days must be a number", 422),
+        ({"days": "-1"}, "Days must be a number", 422),
     ):
         answer = admin.post("/keys/new", data=fields | wrong)
         assert (answer.status_code, says in answer.text) == (status, True), wrong
@@ -103,7 +103,7 @@ def test_what_is_wrong_with_a_key_is_said_beside_what_was_typed(
     answer = admin.post("/keys/new", data=fields | {"origins": "https://shop.example"})
     assert keys_of(locked_console)["page"].kind == "browser"
     assert "--origin https://shop.example" in answer.text
-    assert "Pages of its origins may contain it" in answer.text
+    assert "Web pages of its origins may contain this secret" in answer.text
 
 
 def test_a_key_gets_a_second_secret_until_its_rotation_ends(
@@ -121,15 +121,15 @@ def test_a_key_gets_a_second_secret_until_its_rotation_ends(
         shown = read_text(text)
         assert shown is not None
         assert rotated.secret_of(shown) is not None
-    # The page was of what it was before: loaded again it makes no third one.
+    # The page shows the key before its rotation: sending its form again makes no third text.
     assert admin.post("/keys/rotate", data=fields_of(asked)).status_code == 412
     asked = admin.get("/keys/rotate?id=shop").text
-    assert "The older of the two that it has now is refused" in asked
+    assert "The older of its two present secrets will be refused" in asked
     assert "/keys/retire?id=shop" in admin.get("/keys").text
     asked = admin.get("/keys/retire?id=shop").text
     assert "hifi keys rotate shop --finish" in asked
     after = admin.post("/keys/retire", data=fields_of(asked), follow_redirects=True)
-    assert "Only its newest secret is good now." in after.text
+    assert "Only its newest secret is valid now." in after.text
     for text, is_good in ((old, False), (new, True)):
         with httpx.Client(base_url=locked_console.url) as shop:
             assert (sign_in(shop, text).status_code == 303) is is_good
@@ -198,10 +198,10 @@ def test_a_key_is_made_by_keyboard_alone(console: RunningConsole, browser: Brows
         tab.type("shop")
         tab.come_to("read")
         tab.key(" ", text=" ")
-        tab.come_to("Make it")
+        tab.come_to("Create")
         tab.leave(lambda: tab.key("Enter", text="\r"))
-        assert tab.text("h1") == "shop is made"
-        assert "shown this once" in tab.text("main")
+        assert tab.text("h1") == "shop is created"
+        assert "shown only once" in tab.text("main")
         tab.come_to(tab.text(".secret"))
         assert tab.complaints() == []
     assert keys_of(console)["shop"].scopes == {"read", "write"}
@@ -220,7 +220,7 @@ def test_the_page_says_when_each_key_was_used_and_whether_an_older_secret_still_
     headers = {"authorization": f"Bearer {old}"}
     assert locked_console.gateway.client.get("/v1/streams", headers=headers).status_code == 200
     assert rows_of(admin)["shop"].count("Z") == 2
-    # The gateway tells it to admins alone.
+    # The gateway shows the last use only to admins.
     with httpx.Client(base_url=locked_console.url) as visitor:
         sign_in(visitor, text)
         assert rows_of(visitor)["shop"] == "\u2013"
@@ -250,7 +250,7 @@ def test_of_ten_thousand_keys_so_many_are_shown_at_a_time(
 
 
 def rows_of(client: httpx.Client, path: str = "/keys") -> dict[str, str]:
-    """When each key was used last, as the page says."""
+    """Return the row of each key on the page, with its last use."""
     page = client.get(path).text
     rows = re.findall(r"<tr><th[^>]*><code>([^<]+)</code></th>(.*?)</tr>", page)
     return {name: re.findall(r"<td[^>]*>(.*?)</td>", rest)[4] for name, rest in rows}

@@ -1,4 +1,4 @@
-"""The console by a link: what it shows, in whose frame, without a cookie, and until when."""
+"""The console by a link: what it shows, in which frames, without a cookie, and until when."""
 
 import json
 import re
@@ -34,7 +34,7 @@ NOT_SHOWN = ("/keys", "/channels", "/tenants")
 
 @pytest.fixture
 def maker(locked_console: RunningConsole) -> str:
-    """The text of an administrator's key of the tenant that has the stream players."""
+    """Return an administrator's key of the tenant that owns the stream players."""
     return linking_key(locked_console, tenant="studio")
 
 
@@ -51,7 +51,7 @@ def linking_key(console: RunningConsole, *, tenant: str, name: str = "portal") -
 
 
 def link(console: RunningConsole, maker: str, **asked: Any) -> str:
-    """As the gateway makes it: the path at which the console has it."""
+    """Have the gateway make a link, and return its path in the console."""
     headers = {"authorization": f"Bearer {maker}"}
     made = console.gateway.client.post("/v1/links", headers=headers, json=asked)
     assert made.status_code == 201, made.text
@@ -128,7 +128,7 @@ def test_every_way_on_stays_below_the_link(
     ways = {path.removeprefix(below) for path in seen}
     assert {"/streams/players", "/static/console.js", "/dead", "/words", "/changes"} <= ways
     assert not ways & {*NOT_SHOWN}
-    # The page of the one event that was found.
+    # The page of the only event that was found.
     found = visitor.get(f"{below}/events?id=e-1")
     assert found.url.path == f"{below}/events"
     assert "stream=players" in str(found.url)
@@ -159,11 +159,11 @@ def test_the_live_pages_of_a_tenant_leave_room_for_others(
     with ExitStack() as open_pages:
         for _ in range(STREAMS_OF_A_TENANT_MAX):
             news = open_pages.enter_context(visitor.stream("GET", f"{below}/live?path=/"))
-            # Kept: one that is let go of closes its page.
+            # Keep a reference: an iterator that is collected closes its page.
             followed.append(news.iter_lines())
             assert next(followed[-1]) == "event: news"
         assert visitor.get(f"{below}/live?path=/").status_code == 503
-        # Without news the page is there.
+        # The page itself is served, without news.
         assert visitor.get(f"{below}/").status_code == 200
         with visitor.stream("GET", f"{other}/live?path=/") as news:
             assert next(news.iter_lines()) == "event: news"
@@ -175,7 +175,7 @@ def test_a_link_may_be_for_some_streams(
     maker = linking_key(locked_console, tenant="default")
     below = link(locked_console, maker, streams=["orders"])
     assert "billing" in visitor.get(f"{below}/destinations").text
-    # The operator's key may show any tenant, and each link shows one.
+    # The operator's key may make links for any tenant; each link shows one tenant.
     below = link(locked_console, maker, tenant="studio")
     page = visitor.get(f"{below}/destinations").text
     assert "stats" in page
@@ -186,7 +186,7 @@ def test_who_looks_by_a_link_changes_nothing(
     locked_console: RunningConsole, visitor: httpx.Client, maker: str
 ) -> None:
     below = link(locked_console, maker)
-    # Below a link the link counts, even for a visitor who has also signed in.
+    # Below a link its rights apply, even if the visitor has also signed in.
     sign_in(visitor, linking_key(locked_console, tenant="default", name="ops"))
     assert visitor.get("/keys").status_code == 200
     headers = {"authorization": f"Bearer {maker}"}
@@ -232,13 +232,13 @@ def test_a_link_that_shows_nothing_says_why(
         assert answer.status_code == 403
         assert framed_by(answer) == "'none'"
         assert "<script>/" not in answer.text
-        assert "Ask for another one" in answer.text
+        assert "Get a new link" in answer.text
     made = read_link(text, keys_of(locked_console), now_ms=now_ms())
     ended = write_link(replace(made, expires_at_ms=now_ms() - 1), maker)
     answer = visitor.get(f"/embed/{ended}/streams")
     assert answer.status_code == 403
-    assert "This link has ended." in answer.text
-    # In the frame where it was, people read that.
+    assert "This link has expired." in answer.text
+    # People can read that in the frame that showed the page.
     assert framed_by(answer) == PORTAL
     revoke(locked_console)
     answer = visitor.get(f"{below}/streams")
@@ -256,7 +256,7 @@ def test_a_link_shows_no_more_in_a_console_that_asks_nobody(
 
 
 class _Portal(BaseHTTPRequestHandler):
-    """A page of somebody else's, with the console in a frame: the query says which."""
+    """A page of another site, with the console in a frame; the query is the frame's address."""
 
     def do_GET(self) -> None:
         framed = self.path.partition("?")[2]
@@ -275,7 +275,7 @@ class _Portal(BaseHTTPRequestHandler):
 
 @contextmanager
 def portal() -> Iterator[int]:
-    """Its port: for a browser localhost and 127.0.0.1 are different sites."""
+    """Serve the portal, and return its port; localhost and 127.0.0.1 are different sites."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Portal)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -310,7 +310,7 @@ def test_a_page_of_the_links_origin_frames_the_console(
         orders, players = overview().streams
         alarmed = replace(players, destinations=(told(players.destinations[0], "as of now"),))
         locked_console.show(replace(overview(), streams=(orders, alarmed)))
-        frame.wait_for("document.body.innerText.includes('as of now')", what="the news are there")
+        frame.wait_for("document.body.innerText.includes('as of now')", what="the news is there")
         frame.click_and_load("nav a[href$='/destinations']")
         assert frame.run("location.pathname") == f"{below}/destinations"
         assert "stats" in frame.text("main")
@@ -328,8 +328,8 @@ def test_a_link_that_has_ended_says_so_in_its_frame(
         ended = write_link(replace(made, expires_at_ms=now_ms() - 1), maker)
         tab.open(f"http://localhost:{port}/?{locked_console.url}/embed/{ended}/")
         frame = tab.frame(ended)
-        frame.wait_for("document.querySelector('h1')", what="it says something")
-        assert "This link has ended." in frame.text("main")
+        frame.wait_for("document.querySelector('h1')", what="it has a heading")
+        assert "This link has expired." in frame.text("main")
         check_with_axe(frame)
 
 
@@ -341,7 +341,7 @@ def test_a_page_of_another_origin_frames_nothing(
         theirs = [f"http://localhost:{port}"]
         paths = (link(locked_console, maker, origins=theirs), link(locked_console, maker), "")
         for refused, path in enumerate(paths, start=1):
-            # Under its address the portal has another origin than under its name.
+            # By its address the portal has another origin than by its name.
             tab.open(f"http://127.0.0.1:{port}/?{by_name}{path}/")
             said = [each for each in tab.complaints() if "frame-ancestors" in each]
             assert len(said) >= refused, path

@@ -1,4 +1,4 @@
-"""A provider that is away or lies signs nobody in, and the page says what is wrong."""
+"""A provider that is down or lies signs nobody in, and the page says what is wrong."""
 
 import base64
 import json
@@ -88,7 +88,7 @@ def test_a_provider_is_asked_as_openid_has_it(
     assert answer.status_code == 200, answer.text
     (form,) = provider.forms
     assert form["code"] == ["the code"]
-    assert SECRET not in str(form), "by Basic, if the provider says nothing else"
+    assert SECRET not in str(form), "the secret goes by Basic unless the provider wants another way"
     assert len(form["code_verifier"][0]) >= 43
     assert visitor.get("/streams/orders").status_code == 200
     # The code's cookie is gone, so a second use of the code fails.
@@ -189,7 +189,7 @@ def test_a_new_key_is_asked_for_once(
     begin(visitor)
     provider.kid = "k2"
     assert_refused(visitor, come_back(visitor, provider), "not in the key set")
-    assert provider.asked.count("/keys") == 1, "it was asked just now"
+    assert provider.asked.count("/keys") == 1, "the keys were fetched just now"
     monkeypatch.setattr(asking, "_AGAIN_S", 0.0)
     assert_refused(visitor, come_back(visitor, provider), "not in the key set")
     assert provider.asked.count("/keys") == 2
@@ -206,10 +206,10 @@ def test_a_new_key_is_asked_for_once(
 def test_who_has_begun_nothing_comes_back_to_nothing(
     visitor: httpx.Client, provider: LyingProvider, query: dict[str, str]
 ) -> None:
-    assert_refused(visitor, visitor.get("/sign-in/back", params=query), "not begun")
+    assert_refused(visitor, visitor.get("/sign-in/back", params=query), "began in another")
     begin(visitor)
-    assert_refused(visitor, visitor.get("/sign-in/back", params=query), "not begun")
-    assert provider.forms == [], "nobody's code was redeemed"
+    assert_refused(visitor, visitor.get("/sign-in/back", params=query), "began in another")
+    assert provider.forms == [], "no code may be redeemed"
 
 
 def test_what_was_begun_long_ago_is_begun_again(
@@ -246,12 +246,12 @@ def test_what_comes_instead_of_a_code_is_said(
     ("answer", "says"),
     [
         ((400, b'{"error": "invalid_grant"}'), "/token answered 400, invalid_grant"),
-        ((200, b"<html>"), "no JSON"),
+        ((200, b"<html>"), "without JSON"),
         ((200, b"[]"), "answered 200"),
         ((200, b"{}"), "no ID token"),
         ((200, b'{"id_token": 7}'), "no ID token"),
         ((302, b""), "answered 302"),
-        ((200, b'{"filler": "' + b"x" * 1_100_000 + b'"}'), "no JSON"),
+        ((200, b'{"filler": "' + b"x" * 1_100_000 + b'"}'), "without JSON"),
     ],
 )
 def test_a_code_that_is_not_taken_is_said(
@@ -268,7 +268,7 @@ def test_a_code_that_is_not_taken_is_said(
         ({"token_endpoint": None}, "token_endpoint"),
         ({"authorization_endpoint": "javascript:alert(1)"}, "authorization_endpoint"),
         ({"jwks_uri": "file:///etc/passwd"}, "jwks_uri"),
-        ({"jwks_uri": "http://127.0.0.1:1/keys"}, "does not do what it should"),
+        ({"jwks_uri": "http://127.0.0.1:1/keys"}, "does not work as it should"),
     ],
 )
 def test_a_provider_that_is_none_is_said_and_asked_again_later(
@@ -279,7 +279,7 @@ def test_a_provider_that_is_none_is_said_and_asked_again_later(
     asked = len(provider.asked)
     provider.be_honest()
     assert_refused(visitor, visitor.get("/sign-in/with"), says)
-    assert len(provider.asked) == 0 < asked, "it is not asked each time"
+    assert len(provider.asked) == 0 < asked, "an absent provider must not be asked each time"
 
 
 def test_a_secret_is_posted_where_the_provider_wants_it_so(

@@ -1,4 +1,4 @@
-"""Signing in with a provider that nobody here has written, over HTTP and in a browser."""
+"""Signing in with a third-party provider, over HTTP and in a browser."""
 
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -28,7 +28,7 @@ from tests.support.console.providers import (
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
-    """A console, its gateway, and a provider whose tokens both of them believe."""
+    """Start a console, its gateway, and a provider whose tokens both of them accept."""
     folder, port = tmp_path_factory.mktemp("oidc"), free_port()
     with real_provider(f"http://127.0.0.1:{port}/sign-in/back") as issuer:
         keys = folder / "keys.json"
@@ -94,9 +94,9 @@ def test_somebody_signs_in_and_sees_their_own_tenant(visitor: httpx.Client) -> N
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert visitor.get("/streams/players").status_code == 200
-    assert visitor.get("/streams/orders").status_code == 404, "another tenant's"
-    assert visitor.get("/streams:new").status_code == 403, "who reads changes nothing"
-    # The gateway believes the same token.
+    assert visitor.get("/streams/orders").status_code == 404, "the stream is another tenant's"
+    assert visitor.get("/streams:new").status_code == 403, "a reader may change nothing"
+    # The gateway accepts the same token.
     assert visitor.get("/changes").status_code != 401
     fields = {"csrf": csrf_of(visitor.get("/").text)}
     assert visitor.post("/sign-out", data=fields).headers["location"] == "/sign-in"
@@ -140,12 +140,12 @@ def test_a_browser_comes_back_signed_in(served: RunningConsole, browser: Browser
         tab.click_and_load("button[type=submit]")
         tab.wait_for(
             "location.pathname === '/streams/players' && document.querySelector('.account')",
-            what="the page that was asked for",
+            what="the requested page is shown",
         )
         assert tab.text("h1").startswith("players")
         assert "studio.read" in tab.text(".account")
         assert tab.run("document.cookie") == ""
-        # The provider's own pages want a font and an icon that are not there.
+        # The provider's own pages load a font and an icon that are not available here.
         theirs = ("fonts.googleapis.com", "http://localhost")
         assert [it for it in tab.complaints() if not any(name in it for name in theirs)] == []
 
@@ -158,7 +158,7 @@ def test_settings_that_say_half_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="AUTH=keys"):
         console_settings("https://id.example", 1, tmp_path, auth="off")
     for address in ("http://id.example", "id.example", "https://id.example/?a=b"):
-        with pytest.raises(Exception, match="this machine alone"):
+        with pytest.raises(Exception, match="only for this machine"):
             console_settings(address, 1, tmp_path)
     missing = console_settings(
         "https://id.example", 1, tmp_path, oidc_client_secret_file=tmp_path / "no"

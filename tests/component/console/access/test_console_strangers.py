@@ -1,4 +1,4 @@
-"""Callers of the console's port without a key take nothing from the observer beside it."""
+"""Callers of the console's port without a key cannot slow the observer in the same process."""
 
 import socket
 import time

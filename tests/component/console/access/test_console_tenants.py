@@ -1,4 +1,4 @@
-"""The pages of tenants: who sees which, and the texts of each."""
+"""The pages of tenants: who sees which page, and its texts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from tests.support.console.console_fixtures import (
 
 
 def show(console: RunningConsole) -> None:
-    """The tenant studio is worse than the default one."""
+    """Show an overview in which the tenant studio is in a worse state than the default one."""
     shown = overview()
     streams = [
         replace(
@@ -69,7 +69,7 @@ def test_an_operator_sees_all_tenants_the_worst_first() -> None:
         assert "players/stats: it loses" in one
         assert 'href="/keys?tenant=studio"' in one
         assert 'href="/changes?tenant=studio"' in one
-        # The pages of others' streams are not an operator's.
+        # An operator may not open pages of other tenants' streams.
         assert 'href="/streams/players' not in one
         assert 'href="/streams/orders"' in client.get("/tenants/default").text
         keys = client.get("/keys?tenant=studio").text
@@ -101,7 +101,7 @@ def test_a_key_for_some_streams_counts_those_alone() -> None:
         assert client.get("/tenants/studio").status_code == 404
         page = client.get("/tenants/default").text
         assert "orders" not in page
-        assert "It has no stream of which anything is known." in page
+        assert "Nothing is known yet about any stream of this tenant." in page
 
 
 def test_a_pipeline_is_called_as_it_was_named_and_leads_to_its_page(

@@ -1,4 +1,4 @@
-"""One page shows all current alerts, each with its runbook, which can be read beside it."""
+"""One page shows all current alerts; each links to its runbook, which is a page of the console."""
 
 import re
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_what_is_the_matter_stands_first_with_its_runbook(
     assert found == [verdict.name.lower() for verdict in worst_first]
     for name in runbooks.OF_VERDICT.values():
         assert f'href="/runbooks/{name}"' in page
-    # And from the page of each.
+    # The page of a destination links to its runbook, too.
     assert 'href="/runbooks/HifiDestinationFailing"' in client.get("/streams/orders/failing").text
     assert "/runbooks/" not in client.get("/streams/orders/ok").text
 
@@ -67,7 +67,7 @@ def test_what_is_the_matter_with_hifi_itself_stands_there_too(
                  "HifiHotPartition"):  # fmt: skip
         assert f'href="/runbooks/{name}"' in page
     console.show(replace(well, streams=()))
-    assert "Nothing is the matter." in client.get("/alerts").text
+    assert "No alerts." in client.get("/alerts").text
 
 
 def test_a_tenant_reads_of_its_own_only(locked_console: RunningConsole) -> None:
@@ -79,7 +79,7 @@ def test_a_tenant_reads_of_its_own_only(locked_console: RunningConsole) -> None:
         sign_in(visitor, text)
         page = visitor.get("/alerts").text
         assert "orders" not in page
-        assert "Nothing is the matter." in page
+        assert "No alerts." in page
 
 
 @pytest.mark.parametrize("name", sorted(runbooks.runbooks()))
@@ -99,7 +99,7 @@ def test_no_other_file_is_a_runbook(
 ) -> None:
     for name in ("../README", "%2e%2e%2fREADME", "HifiNothing", "README.md"):
         assert client.get(f"/runbooks/{name}").status_code == 404, name
-    # As where only the packages are installed.
+    # There are no runbooks where only the packages are installed.
     for module in (runbooks, alerts_page):
         monkeypatch.setattr(module, "runbooks", dict)
     console.show(every_verdict())

@@ -1,4 +1,4 @@
-"""An event found by id, key or request, whichever of one's streams it is in."""
+"""An event is found by id, key or request, in any of the caller's streams."""
 
 import html
 import re
@@ -58,13 +58,13 @@ def test_an_id_of_several_streams_or_of_none_is_said_so(
     page = client.get("/events?id=e-1").text
     streams = ["/events?stream=orders&id=e-1", "/events?stream=players&id=e-1"]
     assert paths_of(page) == streams
-    assert "The index of ids was asked of 2 streams." in page
+    assert "Searched the index of ids in 2 streams." in page
     none = client.get("/events?id=other").text
-    assert "asked of 2 streams: it has none of this id. Choose a stream" in none
+    assert "in 2 streams: no event with this id. Choose a stream" in none
     monkeypatch.setattr(console.events, "has_index", False)
     without = client.get("/events?id=e-1").text
-    assert "The index of events is switched off, so that one stream has to be named" in without
-    # No log was read for any of this.
+    assert "The index of events is switched off, so choose a stream" in without
+    # None of these pages read a log.
     assert len(console.events.asked) == asked_count
 
 
@@ -93,17 +93,17 @@ def test_the_events_of_a_key_are_listed_from_all_streams(
     late = console.events.found["players", "e-1"]
     console.events.found["players", "e-1"] = replace(late, stored_at_ms=late.stored_at_ms + 1)
     page = client.get("/events?key=user-7").text
-    # The newest first.
+    # The newest event comes first.
     assert paths_of(page) == ["/events?stream=players&id=e-1", "/events?stream=orders&id=e-1"]
     for stream in ("orders", "players"):
         assert f'href="/events/newest?stream={stream}&amp;key=user-7"' in page
-    assert "The index of keys was asked of 2 streams." in page
+    assert "Searched the index of keys in 2 streams." in page
     none = client.get("/events?key=nobody").text
-    assert "it has none of this key. Choose a stream" in none
+    assert "no event with this key. Choose a stream" in none
     in_one = client.get("/events?stream=orders&key=user-7", follow_redirects=False)
     assert in_one.headers["location"] == "/events/newest?stream=orders&key=user-7"
     both = client.get("/events?key=user-7&id=e-1").text
-    assert "Give one of the three" in both
+    assert "Fill in only one of the three" in both
     assert paths_of(both) == []
     monkeypatch.setattr(console.events, "has_index", False)
     without = client.get("/events?key=user-7").text
@@ -124,11 +124,11 @@ def test_a_request_leads_to_its_events_in_their_stream(
     assert answer.headers["location"] == f"/events/newest?stream=orders&request={REQUEST}"
     assert "a UUID" in client.get("/events?request=7").text
     other = REQUEST[:-1] + "2"
-    assert "No request of this id" in client.get(f"/events?request={other}").text
+    assert "No request with this id" in client.get(f"/events?request={other}").text
     began = AckedRequest(other, read_until_ms=1_790_000_000_000)
     monkeypatch.setitem(console.events.requests, other, began)
     page = client.get(f"/events?request={other}").text
-    assert "It is not in the ledger up to" in page
+    assert "The ledger does not have it up to" in page
     (further,) = (path for path in paths_of(page) if "from=" in path)
     client.get(further)
     assert console.events.asked[-1] == (other, "1790000000000")
@@ -146,11 +146,11 @@ def test_nobody_is_told_of_an_event_of_others() -> None:
             acked = AckedRequest(REQUEST, stream_topic("orders"), count=1, ids={(0, 7): "e-1"})
             running.events.requests[REQUEST] = acked
             by_request = visitor.get(f"/events?request={REQUEST}")
-    assert "it has none of this key" in by_key
-    assert "No request of this id" in by_request.text
+    assert "no event with this key" in by_key
+    assert "No request with this id" in by_request.text
     assert "orders" not in by_key + by_request.text + str(by_request.url)
     assert answer.status_code == 200
-    assert "it has none of this id" in answer.text
+    assert "no event with this id" in answer.text
     assert "orders" not in answer.text
 
 
@@ -159,4 +159,4 @@ def test_an_index_that_is_behind_says_so(
 ) -> None:
     configure(console)
     monkeypatch.setattr(console.events, "places", lambda _, __: Places(is_behind=True))
-    assert "has not got everywhere yet: it has none" in client.get("/events?id=e-1").text
+    assert "does not cover all events yet: no event" in client.get("/events?id=e-1").text

@@ -53,7 +53,7 @@ PAGES = [
     "/runbooks",
     "/runbooks/HifiLoss",
 ]
-# Also what is refused, and what asks for a key.
+# Also pages that are refused, and pages that ask for a key.
 FURTHER_PAGES = [
     "/events",
     "/events?id=nowhere",
@@ -124,7 +124,7 @@ def test_no_page_is_wider_than_its_window(
         for path in PAGES:
             tab.open(console.url + path)
             assert tab.run("document.documentElement.scrollWidth") <= width, path
-            # The way to each page is seen whole.
+            # No link to a page is cut off.
             assert tab.run(_CUT_OFF) == [], path
 
 
@@ -138,7 +138,7 @@ def test_texts_stand_out_from_their_ground(
     with browser.page(scheme="dark" if scheme == "dark" else "light") as tab:
         for path in PAGES:
             tab.open(console.url + path)
-            # WCAG 2.2 AA: 4.5 to 1.
+            # WCAG 2.2 AA requires a contrast of 4.5 to 1.
             assert tab.run(script) == [], path
         console.show(every_verdict())
         for path in ("/", "/destinations"):
@@ -160,7 +160,7 @@ def test_axe_finds_nothing_on_any_page(
             tab.open(console.url + path)
             tab.run(f"{axe()}; 0")
             assert tab.run(AXE_FINDS) == [], path
-            assert (tab.text("h1") == "Not here") is (path == "/no"), path
+            assert (tab.text("h1") == "Not found") is (path == "/no"), path
         for name, heading in (("Not a name", "New key"), ("page", "page is made")):
             tab.open(f"{console.url}/keys/new")
             tab.run(f"document.querySelector('input[name=name]').value = {name!r}")
@@ -178,7 +178,7 @@ def test_axe_finds_nothing_on_any_page(
         assert tab.run("document.documentElement.scrollWidth") <= width
         tab.open(f"{console.url}/pipelines:new")
         tab.click_and_load("form[action='/pipelines:new'] button")
-        # No stream has the name that it begins with.
+        # The example in the form names a stream that does not exist.
         assert "line 6: to.0.stream" in tab.text("main")
         tab.run(f"{axe()}; 0")
         assert tab.run(AXE_FINDS) == []
@@ -197,7 +197,7 @@ def test_what_changes_is_seen_without_a_reload(console: RunningConsole, tab: Tab
     )
     assert tab.run("window.notReloaded") is True
     assert tab.run("document.activeElement.closest('#streams') !== null"), "the focus was lost"
-    # Read aloud: the sentence, not the tables.
+    # Screen readers announce the sentence, not the tables.
     assert tab.text("#status").startswith("LOSING: 3 events")
     assert tab.run("document.querySelector('#status').getAttribute('role')") == "status"
     assert tab.complaints() == []
@@ -220,7 +220,7 @@ def test_a_stream_that_is_gone_says_so(console: RunningConsole, tab: Tab) -> Non
     console.config.configuration = known.apply(known.streams["players"].config_key, None)
     shown = overview()
     console.show(Overview(shown.at_ms, shown.streams[:1], shown.audit))
-    tab.wait_for("document.querySelector('h1').innerText === 'Not here'", what="the page is gone")
+    tab.wait_for("document.querySelector('h1').innerText === 'Not found'", what="the page is gone")
 
 
 def test_a_keyboard_finds_everything(console: RunningConsole, tab: Tab) -> None:
@@ -272,13 +272,13 @@ def test_sign_in_and_out(locked_console: RunningConsole, tab: Tab) -> None:
     tab.wait_for("document.querySelector('#live').dataset.state === 'live'", what="it is live")
     tab.click_and_load(".account form button")
     assert tab.text("h1") == "Sign in"
-    # The browser itself notes the 401 that a wrong key gets; nothing else is wrong.
+    # The browser reports the 401 for the wrong key; there are no other complaints.
     assert [one for one in tab.complaints() if "401" not in one] == []
 
 
 def test_hostile_texts_are_shown_as_texts(console: RunningConsole, tab: Tab) -> None:
     assert len(HOSTILE_TEXTS) >= 50
-    # As Kafka gives them: there is no half of a surrogate pair in UTF-8.
+    # Kafka returns UTF-8, which cannot hold half of a surrogate pair.
     texts = [text.encode(errors="replace").decode() for text in HOSTILE_TEXTS]
     console.dead.letters = [
         replace(letter(text, reason=text), opened=_malformed(text)) for text in texts
@@ -348,7 +348,7 @@ def _malformed(problem: str) -> MalformedRecord:
 
 
 def _as_shown(text: str) -> str:
-    """As a page shows it: NUL as its picture, what turns text as its number, blanks folded."""
+    """Return a text as pages show it: NUL as a symbol, direction marks as codes, blanks folded."""
     visible = text.replace("\x00", "\u2400").replace("\u202e", "\\u202e")
     harmless = visible.encode(errors="replace").decode()
     return " ".join(harmless.split())

@@ -37,14 +37,14 @@ def test_a_person_says_to_go_on_with_a_destination_that_stands(
     change(console, held)
     console.flows["orders/lake"] = FlowRecord(Flow(), state=FlowState.HELD, since_ms=before_ms)
     page = client.get("/streams/orders/lake")
-    assert "held, until a person says to try it now" in page.text
+    assert "held, until a person tries it now" in page.text
     asked = client.get("/destinations/resume?stream=orders&destination=lake")
     assert "Try <code>" in asked.text
-    assert "credentials first" in asked.text
+    assert "First correct its address or its credentials" in asked.text
     fields = {"csrf": csrf_of(asked.text), "stream": "orders", "destination": "lake"}
     page = client.post("/destinations/resume", data=fields, follow_redirects=True)
     assert page.url.path == "/streams/orders/lake"
-    assert "until a person says" not in page.text
+    assert "until a person tries it now" not in page.text
     assert "Retry requested at" in page.text
     stored = console.config.configuration.destinations["orders/lake"]
     assert stored == held.resumed(at_ms=stored.resumed_at_ms)
@@ -60,7 +60,7 @@ def test_what_its_owner_has_halted_shows_and_can_go_on(
 ) -> None:
     one = Destination("orders", "lake", "https://lake.example/")
     change(console, replace(one, is_paused=halt == "paused", is_disabled=halt == "disabled"))
-    assert f"{halt}, until a person says to try it now" in client.get("/streams/orders/lake").text
+    assert f"{halt}, until a person tries it now" in client.get("/streams/orders/lake").text
     assert halt in client.get("/destinations").text
     asked = client.get("/destinations/resume?stream=orders&destination=lake").text
     fields = {"csrf": csrf_of(asked), "stream": "orders", "destination": "lake"}
@@ -78,11 +78,11 @@ def test_one_that_is_failing_can_be_tried_now_and_the_page_says_what_follows(
     assert "failing, next try at 22:13:50" in page
     assert "breaker open since 22:13:20, next try at 22:13:50" in client.get("/destinations").text
     asked = client.get("/destinations/resume?stream=orders&destination=lake").text
-    assert "One small request tries it at once" in asked
-    assert "within 5 min what a breaker, a hold or a pause kept back" in asked
+    assert "one small request tries it at once" in asked
+    assert "within 5 min if a breaker, a hold or a pause kept them back" in asked
     fields = {"csrf": csrf_of(asked), "stream": "orders", "destination": "lake"}
     after = client.post("/destinations/resume", data=fields, follow_redirects=True).text
-    # No worker has heard it yet, and the page does not go on saying what was before.
+    # No worker knows of the request yet, but the page no longer shows the old state.
     assert "failing, next try" not in after
     assert "Retry requested at" in after
     assert console.config.configuration.destinations["orders/lake"].resumed_at_ms > NOW_MS
@@ -99,13 +99,13 @@ def test_one_is_paused_and_removed_by_forms(console: RunningConsole, client: htt
     assert "hifi destinations pause orders lake" in asked
     after = client.post("/destinations/pause", data=fields_of(asked), follow_redirects=True)
     assert after.url.path == "/streams/orders/lake"
-    assert "paused, until a person says" in after.text
+    assert "paused, until a person tries it now" in after.text
     assert "/destinations/pause" not in after.text
     assert console.config.configuration.destinations["orders/lake"] == replace(one, is_paused=True)
-    # The page was of what it was before: nobody has looked at what is there now.
+    # The page was read before the change, so its version is outdated.
     assert client.post("/destinations/pause", data=fields_of(asked)).status_code == 412
     asked = client.get("/destinations/remove?stream=orders&destination=lake").text
-    assert "becomes dead letters" in asked
+    assert "events that wait for a retry become dead letters" in asked
     after = client.post("/destinations/remove", data=fields_of(asked), follow_redirects=True)
     assert after.url.path == "/streams/orders"
     assert "orders/lake" not in console.config.configuration.destinations
@@ -121,14 +121,14 @@ def test_settings_are_changed_as_json_and_what_is_wrong_is_said_beside_them(
     assert (before["url"], before["rate_per_s"]) == ("https://lake.example/", 7)
     fields = fields_of(asked)
     for wrong, says, status in (
-        ("{", "This is no JSON", 422),
+        ("{", "This is not valid JSON", 422),
         ("[]", "must be a JSON object", 422),
         (json.dumps(before | {"rate_per_s": -1}), "rate_per_s", 400),
         (json.dumps(before | {"url": "<b>"}), "url", 400),
     ):
         answer = client.post("/destinations/settings", data={**fields, "settings": wrong})
         assert (answer.status_code, says in answer.text) == (status, True), wrong
-        # The typed text is not lost, and is escaped.
+        # The page repeats the typed text, escaped.
         assert html.escape(wrong) in answer.text
     wanted = {**fields, "settings": json.dumps(before | {"rate_per_s": 9})}
     after = client.post("/destinations/settings", data=wanted, follow_redirects=True)
@@ -172,7 +172,7 @@ def test_what_is_new_overwrites_nothing_that_the_console_has_not_heard_of(
     one = Destination("orders", "lake", "https://lake.example/", rate_per_s=7)
     change(console, one)
     asked = client.get("/destinations/settings?stream=orders&destination=lake").text
-    # As a new one is written: without a version that anybody has seen.
+    # A form for a new destination has no version.
     fields = fields_of(asked) | {"version": "", "settings": '{"url": "https://new.example/"}'}
     answer = client.post("/destinations/settings", data=fields)
     assert (answer.status_code, "There is such an object already." in answer.text) == (412, True)
@@ -194,7 +194,7 @@ def test_a_form_is_as_long_as_what_the_gateway_takes(
     assert client.post("/destinations/settings", data=too_long).status_code == 413
     too_long["settings"] = "x" * 4_000_000
     assert client.post("/destinations/settings", data=too_long).status_code == 413
-    # Where there is no document, no form is long.
+    # A form without a document must be short.
     assert client.post("/destinations/pause", data=wanted).status_code == 413
 
 
@@ -212,7 +212,7 @@ def test_few_long_forms_are_read_at_a_time(console: RunningConsole, client: http
         f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 30000\r\n\r\n"
     )
     with ExitStack() as slow:
-        # Whichever two come first are read; the third is refused at once.
+        # The first two bodies that arrive are read; the third is refused at once.
         wires = [
             slow.enter_context(socket.create_connection(("127.0.0.1", console.port)))
             for _ in range(3)
@@ -256,7 +256,7 @@ def test_who_may_only_read_changes_nothing_and_nobody_changes_what_is_of_others(
 
 
 def fields_of(page: str) -> dict[str, str]:
-    """The hidden fields of a form."""
+    """Return the hidden fields of a form."""
     hidden = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', page)
     return {name: html.unescape(value) for name, value in hidden}
 

@@ -27,7 +27,7 @@ from tests.support.servers.scripted_destination import scripted_destination as s
 
 @pytest.fixture
 def locked_console(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningConsole]:
-    """A console that asks for keys, before a gateway that keeps secrets."""
+    """Start a console that requires keys, and its gateway, which can store secrets."""
     monkeypatch.setenv("HIFI_SECRET_KEYS", new_key())
     monkeypatch.setenv("HIFI_GATEWAY_ALLOW_PRIVATE", "true")
     sender = ChannelSettings(allow_private=True).channel_sender
@@ -51,7 +51,7 @@ def channels_of(console: RunningConsole) -> dict[str, Channel]:
 
 
 class _Form(HTMLParser):
-    """What a browser would send of the form on a page, as it is."""
+    """The fields that a browser would send for an unchanged form."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -86,30 +86,30 @@ def test_a_channel_is_made_changed_tested_and_removed_by_forms(
     assert "No channels yet" in admin.get("/channels").text
     with scripted() as good, scripted(always(404)) as gone:
         made = make(admin, "ops", via="webhook", url=good.url, loss="yes")
-        assert "The channel is set." in made.text, made.text
+        assert "The channel is saved." in made.text, made.text
         assert "hifi channels create NAME --via WAY" in admin.get("/channels/new").text
         channel = channels_of(locked_console)["shop/ops"]
         assert (channel.url, [*channel.about]) == (good.url, [Concern.LOSS])
         again = make(admin, "ops", via="webhook", url=good.url)
-        assert (again.status_code, "There is a channel ops already." in again.text) == (409, True)
+        assert (again.status_code, "A channel ops already exists." in again.text) == (409, True)
         tested = admin.post(
             "/channels/test", data=fields_of(admin.get("/channels/test?channel=ops").text)
         )
-        assert "It was taken: it answered 200." in tested.text
+        assert "The message was taken: it answered 200." in tested.text
         fields = filled_in(admin.get("/channels/settings?channel=ops").text)
         assert fields["url"] == good.url
         changed = admin.post(
             "/channels/settings", data=fields | {"url": gone.url}, follow_redirects=True
         )
-        assert "The channel is set." in changed.text
+        assert "The channel is saved." in changed.text
         assert channels_of(locked_console)["shop/ops"].about == {Concern.LOSS}
-        # Somebody else has changed it since that form was read.
+        # Somebody else has changed the channel since that form was read.
         old = admin.post("/channels/settings", data=fields | {"url": good.url})
         assert (old.status_code, "Somebody else has changed url" in old.text) == (412, True)
         tested = admin.post(
             "/channels/test", data=fields_of(admin.get("/channels/test?channel=ops").text)
         )
-        assert "It was not taken: it answered 404." in tested.text
+        assert "The message was not taken: it answered 404." in tested.text
     removed = admin.post(
         "/channels/remove",
         data=fields_of(admin.get("/channels/remove?channel=ops").text),
@@ -123,7 +123,7 @@ def test_what_is_sealed_is_shown_nowhere_and_stays_when_nothing_is_typed(
     locked_console: RunningConsole, admin: httpx.Client
 ) -> None:
     assert (
-        "kept sealed" in make(admin, "chat", via="slack", secret_url="https://1.1.1.1/hunter2").text
+        "sealed addr" in make(admin, "chat", via="slack", secret_url="https://1.1.1.1/hunter2").text
     )
     sealed = channels_of(locked_console)["shop/chat"].secret_url
     page = admin.get("/channels/settings?channel=chat").text
@@ -137,10 +137,10 @@ def test_what_is_sealed_is_shown_nowhere_and_stays_when_nothing_is_typed(
 @pytest.mark.parametrize(
     ("fields", "says", "status"),
     [
-        ({"channel": "", "via": "mail"}, "It needs a name.", 422),
+        ({"channel": "", "via": "mail"}, "Enter a name.", 422),
         ({"via": "webhook"}, "a webhook has either a url or a secret_url", 400),
         ({"via": "webhook", "url": "http://169.254.169.254/"}, "public addresses", 422),
-        ({"via": "mail", "recipients": "ops"}, "no mail address", 400),
+        ({"via": "mail", "recipients": "ops"}, "not a mail address", 400),
     ],
 )
 def test_what_is_wrong_is_said_beside_what_was_typed(

@@ -1,4 +1,4 @@
-"""Dead letters by why they were given up, and one by one: ways, bounds, who sees what."""
+"""Pages of dead letters, grouped by reason and one by one: links, bounds, who sees what."""
 
 import html
 import json
@@ -38,7 +38,7 @@ def a_group(
 
 
 def gave_up(shown: Overview, destination_id: str, *groups: DeadGroup) -> Overview:
-    """An overview in which a destination has given up these."""
+    """Return an overview in which a destination has these dead letters."""
     streams = tuple(
         replace(
             stream,
@@ -53,7 +53,7 @@ def gave_up(shown: Overview, destination_id: str, *groups: DeadGroup) -> Overvie
 
 
 def answered(event_id: str, detail: str) -> Letter:
-    """A dead letter of which the destination has said so."""
+    """Return a dead letter with this answer of the destination."""
     made = letter(event_id)
     assert isinstance(made.opened, Envelope)
     history = made.opened.history
@@ -93,7 +93,7 @@ def test_what_was_given_up_is_grouped_and_each_group_leads_to_its_letters(
     newest, older, oldest = rows_of(page)
     assert "503 no healthy upstream" in newest
     assert "players/stats" in oldest
-    for said in ("no such customer #", "orders/billing", ">12<", "12 in all, at most 12 in 6 h."):
+    for said in ("no such customer #", "orders/billing", ">12<", "12 in total, at most 12 in 6 h."):
         assert said in older
     asked = "stream=orders&destination=billing&reason=status_400"
     letters, again = links_of(older)
@@ -121,7 +121,7 @@ def test_filters_are_lists_of_what_there_is(client: httpx.Client) -> None:
     assert options(page, "reason") == ["", "retries_exhausted", "status_400"]
     narrowed = client.get("/dead?destination=orders/billing&reason=status_400").text
     assert "12 dead letters</strong> in 1 group." in narrowed
-    # A link from elsewhere says the name only; a reason that nothing died of is kept, too.
+    # A link may give only the destination's short name; a reason without letters is kept, too.
     short = client.get("/dead?stream=orders&destination=billing&reason=status_4*").text
     assert options(short, "destination") == ["", "orders/billing"]
     assert options(short, "reason")[1] == "status_4*"
@@ -146,7 +146,7 @@ def test_one_letter_is_sent_again_from_its_row_without_any_script(
     assert "1 sent again." in done
     (order,) = console.dead.redrives
     assert (order.stream, order.destination, order.event_id) == ("orders", "orders/billing", "e-1")
-    # Nothing else is looked at than the millisecond in which it died.
+    # The search covers only the millisecond in which the event died.
     (one,) = [each for each in console.dead.letters if each.event_id == "e-1"]
     assert (order.from_ms, order.to_ms) == (one.dead_at_ms, one.dead_at_ms + 1)
     assert "sent again" in rows_of(done)[0]
@@ -212,13 +212,13 @@ def test_ten_thousand_groups_are_short_pages_that_are_made_at_once(
     took_s = time.process_time() - begun_s
     assert "90,000 dead letters</strong> in 10,000 groups; 1 to 20 are shown" in answer.text
     assert len(answer.content) < 100_000
-    # 25 ms of processor time; others have the cores, too.
+    # It takes 25 ms of processor time; other programs use the cores, too.
     assert took_s < 1.0
     assert "/dead?page=2" in links_of(answer.text)
     last = client.get("/dead?page=99999").text
     assert "9,981 to 10,000 are shown" in last
     assert "Next page" not in last
-    # Others see nothing of it, and their page is as quick.
+    # A stream without dead letters still says so.
     few = client.get("/dead?stream=players").text
     assert "There are no dead letters here." in few
 
@@ -267,6 +267,6 @@ def test_hostile_answers_are_shown_as_texts(
         for nth in range(0, len(hostile), 7):
             tab.run(f"location.href = document.querySelectorAll('tbody th a')[{nth}].href")
             tab.wait_for("document.querySelector('h1')?.innerText.endsWith('one by one')",
-                         what="its letters are asked for")  # fmt: skip
+                         what="the letters are requested")  # fmt: skip
             tab.open(f"{console.url}/dead")
         assert tab.complaints() == []

@@ -63,7 +63,7 @@ def judge(
     why: str = "",
     pointer: str = "",
 ) -> None:
-    """Say what comes of a document as soon as it is stored."""
+    """Store a state for the document's pipeline, as the pipelines service would."""
     pipeline = Pipeline.of({"tenant": "default", **document})
     console.store.states[pipeline.title] = PipelineState(
         pipeline.fingerprint, standing, why, pointer
@@ -71,7 +71,7 @@ def judge(
 
 
 def document() -> dict[str, Any]:
-    """The same as above."""
+    """Return the parsed form of `DOCUMENT`."""
     return {
         "name": "large-orders",
         "from": {"stream": "orders"},
@@ -92,19 +92,19 @@ def test_a_stream_is_made_by_a_form_and_none_is_overwritten(
     assert "hifi streams put NAME" in asked
     fields = {"csrf": csrf_of(asked), "stream": "new", "settings": json.dumps(settings_of(asked))}
     for wrong, says, status in (
-        ({"stream": ""}, "It needs a name.", 422),
+        ({"stream": ""}, "Enter a name.", 422),
         ({"stream": "Not a name"}, "name", 400),
         ({"settings": '{"key_pointer": "x"}'}, "key_pointer", 400),
-        ({"settings": "{"}, "This is no JSON", 422),
-        ({"stream": "orders"}, "There is a stream orders already.", 409),
-        ({"stream": "players"}, "There is a stream players already.", 409),
+        ({"settings": "{"}, "This is not valid JSON", 422),
+        ({"stream": "orders"}, "A stream orders already exists.", 409),
+        ({"stream": "players"}, "A stream players already exists.", 409),
     ):
         answer = client.post("/streams:new", data=fields | wrong)
         assert (answer.status_code, says in answer.text) == (status, True), wrong
     after = client.post("/streams:new", data=fields, follow_redirects=True)
     assert (after.url.path, after.status_code) == ("/streams/new", 200)
-    # Nobody has counted anything of it yet.
-    assert "Its first figures come within a second or two." in after.text
+    # There are no counts for the new stream yet.
+    assert "The first figures come within a second or two." in after.text
     assert known(console).streams["new"] == Stream("new")
     assert client.get("/streams/no-such").status_code == 404
 
@@ -168,8 +168,8 @@ def test_a_pipeline_is_put_as_it_was_pasted(console: RunningConsole, client: htt
     assert (after.url.path, after.status_code) == ("/pipelines/large-orders", 200)
     assert known(console).pipelines["large-orders"] == Pipeline.of(document())
     again = client.post("/pipelines:new", data=fields)
-    assert (again.status_code, "There is a pipeline large-orders" in again.text) == (409, True)
-    # The shown document can be put as it is, and a changed one continues in its place.
+    assert (again.status_code, "A pipeline large-orders already" in again.text) == (409, True)
+    # The shown document can be saved unchanged, and a changed one replaces it.
     asked = client.get("/pipelines:change?pipeline=large-orders").text
     shown = json.loads(
         html.unescape(asked.partition("<textarea")[2].partition(">")[2].partition("</")[0])
@@ -191,8 +191,8 @@ def test_what_is_wrong_with_a_document_is_said_with_its_line(
     csrf = csrf_of(client.get("/pipelines:new").text)
     for before, after, status, says, marked in (
         ("to: [", "to: {", 422, "document:8: this is neither YAML nor JSON", None),
-        ("name: large-orders", "name: [1]", 422, "name: it needs one.", None),
-        ("stream: orders}", "stream: *x}", 422, "document:3: *x is nothing that JSON has", None),
+        ("name: large-orders", "name: [1]", 422, "name: required.", None),
+        ("stream: orders}", "stream: *x}", 422, "document:3: *x has no equivalent in JSON", None),
         ("stream: large}", "stream: no}", 404, "line 8: to.0.stream: There is no stream", 8),
         ("select: {id: id}", "chose: {id: id}", 422, "line 7: steps.1", 7),
         ("name: large", "name: Large", 422, "line 2: name", 2),
@@ -219,7 +219,7 @@ def test_what_spark_refuses_is_said_with_its_line_once_it_is_stored(
     answer = client.post("/pipelines:new", data={"csrf": csrf, "document": DOCUMENT})
     said = html.unescape(answer.text)
     assert answer.status_code == 422
-    assert f"It is stored, and cannot be run. line 7: steps.1.select.id: {why}" in said
+    assert f"It is stored but cannot run. line 7: steps.1.select.id: {why}" in said
     assert "→    7    - select: {id: id}" in said
     assert "<totla>" not in answer.text
     # The form now changes the existing pipeline.
@@ -239,7 +239,7 @@ def test_a_pipeline_is_built_anew_given_up_and_removed(
     assert "hifi pipelines replace FILE --from 7d" in asked
     fields = fields_of(asked) | {"from": "12h", "document": json.dumps(WINDOWED)}
     for wrong, says, status in (
-        ({"from": "soon"}, "none of 90m, 12h, 7d or earliest", 400),
+        ({"from": "soon"}, "must be like 90m, 12h, 7d or earliest", 400),
         ({"document": json.dumps(WINDOWED | {"steps": []})}, "neither a window nor dedupe", 422),
     ):
         answer = client.post("/pipelines:replace", data=fields | wrong)
@@ -302,8 +302,8 @@ def test_a_stream_is_made_by_keyboard_alone(console: RunningConsole, browser: Br
         tab.open(f"{console.url}/streams:new")
         tab.come_to("stream")
         tab.type("by-hand")
-        tab.come_to("Make it")
+        tab.come_to("Create")
         tab.leave(lambda: tab.key("Enter", text="\r"))
-        assert tab.text("h1") == "by-hand is there"
+        assert tab.text("h1") == "by-hand is created"
         assert tab.complaints() == []
     assert "by-hand" in known(console).streams

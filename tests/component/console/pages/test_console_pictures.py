@@ -1,4 +1,4 @@
-"""Pictures of the past in a real Chromium: ranges, axes, read-out, tables, sparklines, size."""
+"""Charts of past values in a real Chromium: ranges, axes, read-out, tables, sparklines, size."""
 
 import html
 import random
@@ -32,7 +32,7 @@ def tab(browser: Browser) -> Iterator[Tab]:
 
 
 def of(page: str, name: str) -> str:
-    """One picture of a page."""
+    """Return one chart of a page."""
     found = re.search(f'<figure id="past-{name}">.*?</figure>', page, re.DOTALL)
     assert found, name
     return found[0]
@@ -43,21 +43,21 @@ def test_a_destination_that_is_down_is_in_its_pictures(
 ) -> None:
     fill(console.series, now_ms=console.overview.at_ms)
     page = client.get("/streams/orders/lake").text
-    # It accepted 100 events a second, and took none; the oldest is nearly 15 min old.
+    # 100 events a second were accepted, none was delivered; the oldest is nearly 15 min old.
     assert "accepted 100/s, delivered 0/s" in of(page, "throughput")
     assert "delivered 0 %" in of(page, "success")
     assert "5xx 3/s" in of(page, "status")
-    assert "oldest that waits 14 min 50 s" in of(page, "lag")
-    assert "p95 of those delivered" not in of(page, "lag").split('class="reading"')[1]
+    assert "oldest event 14 min 50 s" in of(page, "lag")
+    assert "p95 of delivered events" not in of(page, "lag").split('class="reading"')[1]
     assert "events that wait 8,900" in of(page, "backlog")
     well = client.get("/streams/orders/billing").text
     assert "delivered 100 %" in of(well, "success")
-    assert "p95 of those delivered 200 ms" in of(well, "lag")
+    assert "p95 of delivered events 200 ms" in of(well, "lag")
     # The stream shows the sums of both destinations, and the higher lag.
     both = client.get("/streams/orders").text
     assert "accepted 100/s, delivered 100/s" in of(both, "throughput")
     assert "delivered 76.9 %" in of(both, "success")
-    assert "oldest that waits 14 min 50 s" in of(both, "lag")
+    assert "oldest event 14 min 50 s" in of(both, "lag")
     assert "events that wait 8,912" in of(both, "backlog")
 
 
@@ -94,7 +94,7 @@ def test_each_range_has_its_link_and_its_steps(
     assert f'aria-current="true">{says}</a>' in page
     lag = of(page, "lag")
     assert f"Lag, last {says}" in lag
-    assert re.search(f'data-newest="{first}p95 of those delivered \\d+ ms', lag)
+    assert re.search(f'data-newest="{first}p95 of delivered events \\d+ ms', lag)
     # A range is one of five words; any other means 15 min.
     assert "Lag, last 15 min" in client.get("/streams/orders/billing?range=1y").text
 
@@ -111,7 +111,7 @@ def test_every_picture_has_a_table_that_needs_no_script(
         assert of(opened, name).count("<tr>") == 91
         assert sum("<table" in of(opened, each) for each in PICTURES) == 1
     table = client.get("/streams/orders/lake?table=lag").text
-    assert '<td data-head="oldest that waits" class="number">14 min 50 s</td>' in of(table, "lag")
+    assert '<td data-head="oldest event" class="number">14 min 50 s</td>' in of(table, "lag")
 
 
 def test_what_nobody_saw_is_a_gap_and_said_to_be_one(
@@ -121,17 +121,17 @@ def test_what_nobody_saw_is_a_gap_and_said_to_be_one(
     fill(console.series, now_ms=at_ms - 300_000, steps=30)
     fill(console.series, now_ms=at_ms, steps=5)
     throughput = of(client.get("/streams/orders/billing").text, "throughput")
-    assert throughput.count("nobody looked") == 55
+    assert throughput.count("not observed") == 55
     (line,) = re.findall(r'<path d="([^"]*)" class="line l0">', throughput)
     assert line.count("M") == 2
-    assert "Pictures begin with the first 20 seconds." in client.get("/streams/players/x").text or (
+    assert "Charts appear after the first 20 seconds." in client.get("/streams/players/x").text or (
         client.get("/streams/players/x").status_code == 404
     )
 
 
 def test_before_there_is_a_past_a_page_says_when_it_begins(client: httpx.Client) -> None:
     for path in ("/", "/streams/orders", "/streams/orders/lake"):
-        assert "Pictures begin with the first 20 seconds." in client.get(path).text
+        assert "Charts appear after the first 20 seconds." in client.get(path).text
 
 
 def test_waiting_for_a_turn_is_not_kafkas_doing(client: httpx.Client) -> None:
@@ -148,7 +148,7 @@ def test_a_picture_is_read_out_by_keyboard_and_by_pointer(
     fill(console.series, now_ms=console.overview.at_ms)
     tab.open(f"{console.url}/streams/orders")
     tab.wait_for(
-        "document.querySelector('#past-backlog [role=slider]') !== null", what="it is ready"
+        "document.querySelector('#past-backlog [role=slider]') !== null", what="the page is ready"
     )
     reader = "document.querySelector('#past-backlog [role=slider]')"
     assert tab.text("#past-backlog .reading").endswith("events that wait 8,912")
@@ -159,7 +159,7 @@ def test_a_picture_is_read_out_by_keyboard_and_by_pointer(
     assert tab.run(f"{reader}.getAttribute('aria-valuetext')").endswith("wait 8,812")
     tab.key("Home")
     assert tab.text("#past-backlog .reading").endswith("events that wait 12")
-    # News leave the step that was chosen, and what is read out, alone, wherever it is now.
+    # Live news keep the chosen step and its read-out, wherever that step is now.
     tab.key("ArrowRight")
     chosen = tab.text("#past-backlog .reading")
     assert chosen.endswith("wait 112")
@@ -191,7 +191,7 @@ def test_lists_have_sparklines(console: RunningConsole, client: httpx.Client) ->
 
 
 def test_pages_stay_small(console: RunningConsole, client: httpx.Client) -> None:
-    """With 200 destinations, no two of which have the same past, and with 180 steps."""
+    """200 destinations have different histories, with 180 steps each."""
     at_ms = now_ms()
     names = [f"shop-{number}" for number in range(199)]
     fill_many(console.series, [f"orders/{name}" for name in (*names, "lake")], now_ms=at_ms)
@@ -208,7 +208,7 @@ def test_pages_stay_small(console: RunningConsole, client: httpx.Client) -> None
 
 
 def _many(names: Sequence[str], at_ms: int) -> Overview:
-    """One of them has lost events, the last in the list."""
+    """Return an overview in which the last destination of the list has lost events."""
     shown = overview(at_ms=at_ms)
     one = destination_view("orders", "billing", at_ms=at_ms)
     lossy = destination_view("orders", "billing", at_ms=at_ms, lost=3)
@@ -221,7 +221,7 @@ def _many(names: Sequence[str], at_ms: int) -> Overview:
 
 
 def _with_answers(shown: Overview) -> Overview:
-    """Each has its own success rate and last answer."""
+    """Give each destination its own success rate and last answer."""
     (orders, *others), chance = shown.streams, random.Random(7)
     views = tuple(
         replace(
@@ -243,7 +243,7 @@ def test_of_many_those_that_lost_most_have_a_row_in_the_loss_by_minute(
     console.show(_many(names, now_ms()))
     loss = client.get("/streams/orders").text.split("Loss by minute</h2>")[1].split("</section>")[0]
     assert loss.count("<tr>") == 51
-    assert "50 of 200 are shown: who lost most, then who is worst." in loss
+    assert "50 of 200 are shown: by events lost, then by verdict." in loss
     first = loss.split("<tbody>")[1].split("</tr>")[0]
     assert "orders/shop-198" in first
     assert "3 lost at queue, of 200 events" in first
@@ -257,7 +257,7 @@ def test_of_more_than_are_read_at_once_each_has_its_own_pictures(
 ) -> None:
     fill(console.series, now_ms=console.overview.at_ms)
     console.show(_many([f"shop-{number}" for number in range(200)], console.overview.at_ms))
-    assert "There are more than 200: the page of each" in client.get("/").text
+    assert "Too many for one chart (over 200)" in client.get("/").text
     assert client.get("/destinations").text.count('class="chart spark"') == 1
     assert "Backlog, last 15 min" in client.get("/streams/orders/lake").text
 
@@ -268,7 +268,7 @@ def test_a_tenant_sees_the_past_of_its_own_streams_only(locked_console: RunningC
     fill(locked_console.series, now_ms=locked_console.overview.at_ms)
     with httpx.Client(base_url=locked_console.url) as visitor:
         sign_in(visitor, text)
-        # Both streams together would have 200 events a second, and 8,924 that wait.
+        # The sums of both streams would be 200 events a second, and 8,924 waiting events.
         everything = visitor.get("/").text
         assert "accepted 100/s, delivered 100/s" in of(everything, "throughput")
         assert "events that wait 12<" in of(everything, "backlog")
@@ -279,7 +279,7 @@ def test_a_tenant_sees_the_past_of_its_own_streams_only(locked_console: RunningC
 
 
 def test_no_id_is_twice_on_a_page(console: RunningConsole, client: httpx.Client) -> None:
-    """Live news are put where the id says."""
+    """Live news replace the element with their id."""
     fill(console.series, now_ms=console.overview.at_ms)
     for path in ("/", "/streams", "/streams/orders", "/streams/orders/lake?table=lag"):
         ids = re.findall(r' id="([^"]*)"', client.get(path).text)

@@ -1,4 +1,4 @@
-"""Pipelines in the console: a list, a page for each with its way drawn, and who sees which."""
+"""Pipelines in the console: a list, a page with a drawing for each, and who sees which."""
 
 import time
 from dataclasses import replace
@@ -62,7 +62,7 @@ def a_view(pipeline: Pipeline, **fields: Any) -> PipelineView:
 
 
 def set_up(running: RunningConsole) -> None:
-    """Two pipelines, one of them refused."""
+    """Show two pipelines, one of them refused."""
     configuration = running.config.configuration
     objects = (Stream("eu"), Stream("rest"), EU_SALES, BROKEN)
     for each in objects:
@@ -115,7 +115,7 @@ def test_the_list_has_the_worst_first_and_a_page_says_all_there_is(
     assert '<span class="warn">running, has ended its executor 3 times' in listed
     assert 'href="/streams/orders"' in page
     assert 'href="/dead?stream=orders&amp;destination=pipeline:eu-sales"' in page
-    # The whole expression stands in the picture's titles, and in the document.
+    # The whole expression is in the drawing's titles and in the document.
     assert page.count("country, country, country") >= 3
     refused = client.get("/pipelines/broken").text
     assert "refused: there is no no_such_column" in refused

@@ -1,4 +1,4 @@
-"""The page of replays: the texts of each, and who may count, start and cancel one."""
+"""The page of replays: its texts, and who may count, start and cancel a replay."""
 
 import re
 from typing import Any
@@ -38,7 +38,7 @@ def show(replays: FakeReplays, progress: ReplayProgress, **otherwise: Any) -> No
 
 
 def cells(page: str) -> list[str]:
-    """The texts of the first row."""
+    """Return the texts of the first row."""
     row = re.search(r"<tbody><tr>(.*?)</tr>", page, re.DOTALL)
     assert row, page
     texts = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row[1], re.DOTALL)
@@ -48,14 +48,14 @@ def cells(page: str) -> list[str]:
 def test_a_page_says_how_far_each_is_and_why_it_waits(
     replays: FakeReplays, client: httpx.Client
 ) -> None:
-    assert "Nothing of it has been sent again" in client.get(PAGE).text
+    assert "No replay in the last 30 days." in client.get(PAGE).text
     progress = ReplayProgress(at={0: 400}, sent=390, gone=10, why="the destination is paused")
     show(replays, progress)
     page = client.get(PAGE).text
     asked_for = "stored since 2026-09-10T00:26:40.000Z, before 2026-09-21T14:13:20.000Z"
     assert cells(page) == [
         f"spring{asked_for}, at most 50/s", "lake", "waits: the destination is paused",
-        "600", "390", "10", "look", "Cancel …",
+        "600", "390", "10", "show", "Cancel …",
     ]  # fmt: skip
     assert "/dead/letters?stream=orders&amp;destination=lake&amp;from=2026-09-21T14:13:20" in page
     show(replays, ReplayProgress(at={0: 9}, state="failed", why="the destination was removed"))
@@ -86,10 +86,10 @@ def test_one_is_counted_begun_once_and_cancelled_without_any_script(
         assert f"hifi replays create orders {command}" in tab.text("main")
         assert replays.known == {}
         tab.click_and_load(f"form[action='{NEW}'] button")
-        assert "It goes on by itself" in tab.text("p.done")
+        assert "The replay has started;" in tab.text("p.done")
         assert tab.text("tbody td[data-head='To go']") == "1,204"
         tab.click_and_load("a[href^='/replays/cancel']")
-        assert "1,204 events of it are still to be looked at" in tab.text("main")
+        assert "1,204 events of it are not read yet" in tab.text("main")
         assert "hifi replays cancel orders " in tab.text("main")
         tab.click_and_load("form[action='/replays/cancel'] button")
         assert tab.text("tbody td[data-head=State]") == "cancelled"
@@ -105,7 +105,7 @@ def test_who_sends_the_same_yes_twice_has_begun_one(
     form = {"csrf": csrf_of(client.get(f"{NEW}?stream=orders").text), "stream": "orders"}
     form |= {"destination": "lake", "event": "e-7"}
     asked = client.post(NEW, data=form).text
-    assert "Those of the 1,204 events that are asked for are sent." in asked
+    assert "Hifi sends only those of the 1,204 events with the given key or id." in asked
     hidden = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', asked))
     for _ in range(2):
         done = client.post(NEW, data=hidden)
@@ -118,11 +118,11 @@ def test_who_sends_the_same_yes_twice_has_begun_one(
 @pytest.mark.parametrize(
     ("typed", "status", "says"),
     [
-        ({"from": "2026-11-21T10:00", "rate_per_s": "many"}, 422, "is no number of events"),
+        ({"from": "2026-11-21T10:00", "rate_per_s": "many"}, 422, "is not a number of events"),
         ({"from": "2026-11-21T10:00", "destination": "x"}, 404, "orders has no destination"),
-        ({"from": "2026-11-21T10:00", "to": "2026-11-20T10:00"}, 400, "it is not after from"),
+        ({"from": "2026-11-21T10:00", "to": "2026-11-20T10:00"}, 400, "it must be after from"),
         ({"from": "yesterday"}, 400, "from"),
-        ({"from": ""}, 422, "Say since when, or which event."),
+        ({"from": ""}, 422, "Enter a start time or an event id."),
     ],
 )
 def test_what_is_wrong_is_said_beside_what_was_typed(

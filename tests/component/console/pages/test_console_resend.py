@@ -1,4 +1,4 @@
-"""People send an event again from its page: the permitted ones, the targets and the answer."""
+"""People send an event again from its page: the rights, the destinations and the answer."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -28,7 +28,7 @@ COMMAND = "hifi events resend orders --place 1:4711"
 
 
 def in_the_log(event_id: str = "e-1") -> FoundEvent:
-    """An event that was delivered to billing, and not yet sent to lake."""
+    """Return an event that was delivered to billing, but not yet sent to lake."""
     found = found_event(event_id)
     found = replace(found, envelope=replace(found.envelope, origin=ORIGIN))
     delivered = structs.replace(
@@ -41,7 +41,7 @@ def in_the_log(event_id: str = "e-1") -> FoundEvent:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Resend]:
-    """The resends that would reach Kafka; the event and its receipt are in the log."""
+    """Return the resends that would reach Kafka; the event and its receipt are in the log."""
     found, written = in_the_log(), list[Resend]()
 
     async def at(_: StreamPages, origin: Origin) -> RecordIn | None:
@@ -72,8 +72,8 @@ def test_a_button_sends_an_event_again_without_any_script(
         assert COMMAND + " --destination NAME" in tab.text("main")
         tab.click_and_load("form[action='/events/resend'] button")
         said = tab.text("p.done")
-        assert "It goes again to billing, within half a minute." in said
-        assert "Not to lake: it has not been tried there yet." in said
+        assert "Will be sent again to billing within half a minute." in said
+        assert "Not sent to lake: it has not been tried there yet." in said
         assert tab.complaints() == []
     (wanted,) = sent
     assert wanted.taken == ("orders/billing",)
@@ -88,7 +88,7 @@ def test_what_the_gateway_does_not_send_again_is_one_sentence(
     form["place"] = "1:4711"
     refused = client.post("/events/resend", data={**form, "destination": "lake"})
     assert refused.status_code == 409
-    assert "It is not sent to lake again: it has not been tried there yet." in refused.text
+    assert "It is not resent to lake: it has not been tried there yet." in refused.text
     assert f'href="{PAGE.replace("&", "&amp;")}"' in refused.text
     assert 'aria-label="Pages"' in refused.text
     gone = client.post("/events/resend", data={**form, "place": "1:1"})
@@ -119,7 +119,7 @@ def test_who_may_not_send_sees_how_and_is_refused(
         sign_in(visitor, opens)
         form["csrf"] = csrf_of(visitor.get(PAGE).text)
         done = visitor.post("/events/resend", data={**form, "destination": "billing"})
-        assert "It goes again to billing, within half a minute." in done.text
+        assert "Will be sent again to billing within half a minute." in done.text
         assert visitor.post("/events/resend", data={**form, "stream": "players"}).status_code == 404
     assert len(sent) == 1
 

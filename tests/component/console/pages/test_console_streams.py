@@ -1,4 +1,4 @@
-"""All streams in the console: listed, found, bounded, and none without a way to it."""
+"""All streams in the console: listed, found, in bounded pages, each with a link to it."""
 
 import html
 import re
@@ -23,7 +23,7 @@ from tests.support.console.console_fixtures import (
 
 
 def unwanted(*names: str) -> tuple[StreamView, ...]:
-    """Streams that nobody takes."""
+    """Return streams without destinations."""
     return tuple(
         StreamView(name, StreamVerdict.OK, "", 2.5, None, (), acked=7, last_accepted_at_ms=1)
         for name in names
@@ -51,7 +51,7 @@ def test_a_stream_that_nobody_takes_has_a_way_to_it(
     listed = client.get("/streams?only=unwanted").text
     assert {f"/streams/{name}" for name in names} <= links_of(listed)
     assert "/streams/orders" not in links_of(listed)
-    assert "nobody takes its events" in listed
+    assert "nothing reads its events" in listed
     page = client.get("/streams/ho-last")
     assert page.status_code == 200
     assert "hifi destinations put ho-last NAME URL" in page.text
@@ -83,9 +83,9 @@ def test_the_list_has_the_worst_first_and_each_figure_leads_to_what_it_counts(
     ):  # fmt: skip
         assert path in first, path
     assert "1 min 30 s ago" in rows[0]
-    # The page of a stream shows the events that restores have put back.
+    # The page of a stream shows how many events were restored.
     restored = RestoredView(4_321, "spring", shown.at_ms - 90_000)
-    page = "Put back by restores"
+    page = "Restored events"
     assert page not in client.get("/streams/orders").text
     console.show(replace(shown, streams=(*others, replace(orders, restored=restored))))
     told = client.get("/streams/orders").text
@@ -227,7 +227,7 @@ def test_the_list_works_by_keyboard_and_goes_on_living(
         shown = overview()
         orders = replace(shown.streams[0], acked=77_777)
         console.show(replace(shown, streams=(orders, *shown.streams[1:])))
-        tab.wait_for("document.body.innerText.includes('77,777')", what="the news is there")
+        tab.wait_for("document.body.innerText.includes('77,777')", what="the news is on the page")
         assert "players" not in tab.text("main")
         assert tab.complaints() == []
 
@@ -247,13 +247,13 @@ def test_an_empty_console_leads_to_the_first_event(
     ):
         assert command in page, command
     assert "done</span>" not in page
-    # Each form is there, and knows what the step before has made.
+    # Each form is linked, filled in with the result of the step before.
     for name in ("/keys/new", "/streams:new", "/destinations/new?stream=orders&destination=shop"):
         assert name in links_of(page)
         assert client.get(name).status_code == 200
     console.show(replace(shown, streams=unwanted("clicks")))
     page = client.get("/").text
-    # The stream, and the event that is in it.
+    # The steps for the stream and for its first event are done.
     assert page.count("done</span>") == 2
     assert "hifi destinations put clicks shop" in page
     assert "/destinations/new?stream=clicks&destination=shop" in links_of(page)

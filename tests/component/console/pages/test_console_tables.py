@@ -1,4 +1,4 @@
-"""Tables in the console: a list, a page for each with its rows as the gateway has them."""
+"""Tables in the console: a list, and a page for each with its rows from the gateway."""
 
 import html
 import re
@@ -70,9 +70,9 @@ def copies(tmp_path: Path) -> Iterator[OneProcess]:
 
 @pytest.fixture
 def behind_keys(copies: OneProcess) -> Iterator[RunningConsole]:
-    """A console that asks for keys, and the gateway that has these copies."""
+    """Start a console that requires keys, and its gateway, which has these copies."""
     config = table_config()
-    # The fixture's key may only write, and viewers need one that reads.
+    # The fixture's key may only write; viewers need one that reads.
     text = KEYS["some"]
     secrets = (secret_from(text, signs=False),)
     some = ApiKey("some", secrets, scopes=frozenset({"read"}), streams=frozenset({"orders"}))
@@ -111,10 +111,10 @@ def test_a_key_is_looked_up_and_rows_are_listed_page_by_page(
         seen += re.findall(r"<code>(eu-\d+)</code>", page.text)
         further = re.search(r'href="([^"]+)">Next page', page.text)
         path = html.unescape(further[1]) if further else ""
-        # Every page but the first has a way back.
+        # Every page but the first links back to the first.
         assert ("First page" in page.text) == (len(seen) > 50)
     assert seen == [key for key, _ in eu]
-    # All there are, the first by key; and each leads to itself, as it was written.
+    # The page lists the first rows by key; each key links to its row, whatever characters it has.
     listed = visitor.get("/tables/customers").text
     assert "<i>" not in listed
     for key, row in (("eu-007", '{"n": 7.0}'), ("..", '{"dots": 2}')):
@@ -123,8 +123,8 @@ def test_a_key_is_looked_up_and_rows_are_listed_page_by_page(
     paths = {path for path in links_of(listed) if path.startswith("/tables/customers?key=")}
     odd = next(path for path in paths if "%3Cb%3E" in path)
     assert "{&quot;says&quot;: &quot;&lt;i&gt;x&lt;/i&gt;&quot;}</pre>" in visitor.get(odd).text
-    assert "There is no row of this key." in visitor.get("/tables/customers?key=eu-").text
-    assert "No row." in visitor.get("/tables/customers?prefix=us-").text
+    assert "No row has this key." in visitor.get("/tables/customers?key=eu-").text
+    assert "No rows." in visitor.get("/tables/customers?prefix=us-").text
 
 
 def test_a_table_says_who_writes_and_who_reads_it(visitor: httpx.Client) -> None:
@@ -139,7 +139,7 @@ def test_a_table_says_who_writes_and_who_reads_it(visitor: httpx.Client) -> None
     rows = rows[1:]
     assert "/pipelines/joined" in links_of(rows[0])
     assert ">HTTP<" in rows[0]
-    assert "1 min from when they were written" in rows[1]
+    assert "1 min after they were written" in rows[1]
     assert "/pipelines/counts" in links_of(rows[2])
     assert "/tables" in links_of(visitor.get("/").text)
     assert "1 table with this in the name." in visitor.get("/tables?q=cust").text
@@ -152,7 +152,7 @@ def test_a_copy_that_is_not_there_yet_is_said_on_the_page(visitor: httpx.Client)
     page = visitor.get("/tables/sums")
     assert page.status_code == 200
     assert "This machine has no copy of the table yet" in page.text
-    assert "Look it up" in page.text
+    assert "Look up" in page.text
 
 
 def test_nobody_sees_the_tables_of_others_and_who_has_some_streams_sees_none(

@@ -1,4 +1,4 @@
-"""The page of changes, and who has changed a stream or a destination last, on its own page."""
+"""The page of changes, and the last change on the page of a stream or destination."""
 
 import httpx
 import pytest
@@ -18,7 +18,7 @@ PAUSE = "/destinations/pause?stream=orders&destination=lake"
 
 @pytest.fixture
 def paused(console: RunningConsole, client: httpx.Client) -> httpx.Client:
-    """One in whose console somebody has paused a destination."""
+    """Return a client of a console in which somebody has paused a destination."""
     change(console, Destination("orders", "lake", "https://lake.example/s3cret"))
     client.post("/destinations/pause", data=fields_of(client.get(PAUSE).text))
     return client
@@ -38,13 +38,13 @@ def test_a_change_is_on_the_page_of_changes_and_on_that_of_its_object(
     assert f'href="{way}"' in its_own
     found = paused.get(way.replace("&amp;", "&"))
     assert "is_paused false → true" in found.text
-    assert "No change is kept for this." in paused.get("/streams/orders").text
+    assert "No change is on record." in paused.get("/streams/orders").text
 
 
 def test_changes_are_searched_and_paged(console: RunningConsole, paused: httpx.Client) -> None:
     assert "orders/lake" in paused.get("/changes?did=paused&contains=lak").text
-    assert "No change." in paused.get("/changes?did=deleted").text
-    assert "No change." in paused.get("/changes?to=2026-01-01T00:00").text
+    assert "No change found." in paused.get("/changes?did=deleted").text
+    assert "No change found." in paused.get("/changes?to=2026-01-01T00:00").text
     assert paused.get("/changes?kind=nothing").status_code == 400
     gateway = console.gateway.client
     for count in range(1, 103):
@@ -74,7 +74,7 @@ def test_a_key_sees_the_changes_of_its_own_tenant_alone(locked_console: RunningC
             sign_in(client, text)
             page = client.get("/changes").text
         seen.append({name for name in ("orders", "players") if f">{name}</a>" in page})
-    # The operator sees all.
+    # The operator sees all changes.
     assert seen == [{"orders", "players"}, {"players"}]
 
 

@@ -77,9 +77,9 @@ def test_what_is_typed_is_tried_before_it_is_made(client: httpx.Client, trying: 
     assert table[1][2] == "dropped: by step 1, where: total &gt; 100"
     assert "unreadable &lt;script&gt;" in table[2][2]
     assert table[4][0] == "window"
-    # From here it is made as it was tried.
+    # The page offers to create the pipeline as it was tried.
     assert html.escape(DOCUMENT) in answer.text
-    assert 'formaction="/pipelines:new">Make it</button>' in answer.text
+    assert 'formaction="/pipelines:new">Create</button>' in answer.text
 
 
 def test_events_are_pasted_in_any_of_three_ways(client: httpx.Client, trying: Trier) -> None:
@@ -93,10 +93,10 @@ def test_events_are_pasted_in_any_of_three_ways(client: httpx.Client, trying: Tr
         assert client.post("/pipelines:try", data=fields).status_code == 200
         assert [json.loads(bytes(each)) for each in trying.asked[-1].events] == events
     for more, says in (
-        ({"events": '{"id": 1}\nnonsense'}, "Events, line 2: this is no JSON"),
-        ({"newest": "many"}, "The newest: say how many, 1 to 100."),
+        ({"events": '{"id": 1}\nnonsense'}, "Events, line 2: not valid JSON"),
+        ({"newest": "many"}, "Newest events: enter a number, 1 to 100."),
         ({"newest": "101"}, "newest"),
-        ({"document": "from: {stream: orders}"}, "name: it needs one."),
+        ({"document": "from: {stream: orders}"}, "name: required."),
         ({"document": "name: [\n"}, "line"),
         ({"document": "name: p\nfrom: {stream: nowhere}\nto: [{stream: large}]"}, "nowhere"),
     ):
@@ -119,7 +119,7 @@ def test_what_is_there_is_tried_from_its_page_and_changed_from_there(
     fields = fields_of(asked) | {"document": json.dumps({"name": "there",
         "from": {"stream": "orders"}, "to": [{"stream": "large"}, {"dead": True}]})}  # fmt: skip
     answer = client.post("/pipelines:try", data=fields)
-    assert 'formaction="/pipelines:change">Change it</button>' in answer.text
+    assert 'formaction="/pipelines:change">Save</button>' in answer.text
     assert len(trying.asked) == 1
     assert client.get("/pipelines:try?pipeline=nothing").status_code == 404
 
@@ -163,13 +163,13 @@ def test_while_others_try_the_form_comes_back_with_what_was_typed(
     put(console, Stream("large"))
     publisher = console.store.publisher
     assert isinstance(publisher, FakePublisher)
-    # Earlier questions no longer count.
+    # Forget earlier questions.
     publisher.told.logs[TRIALS].clear()
     fields = {"csrf": csrf_of(client.get("/pipelines:new").text), "document": DOCUMENT}
     with ThreadPoolExecutor() as threads:
-        # Nobody answers it, until the second has been refused.
+        # The first trial gets no answer until the second has been refused.
         waiting = threads.submit(client.post, "/pipelines:try", data=fields, timeout=40)
-        wait_until(lambda: bool(publisher.told.logs[TRIALS]), what="the first is asked")
+        wait_until(lambda: bool(publisher.told.logs[TRIALS]), what="the first question is asked")
         second = client.post("/pipelines:try", data=fields)
         assert second.status_code == 503
         assert "Other pipelines are being tried" in second.text

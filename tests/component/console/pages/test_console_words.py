@@ -1,4 +1,4 @@
-"""Each word of the console is explained to a pointer, to a keyboard, and on a page of its own."""
+"""Each word of the console is explained on hover, on keyboard focus, and on the glossary page."""
 
 import re
 from html import unescape
@@ -59,7 +59,7 @@ def test_a_keyboard_reads_what_a_word_means_and_puts_it_away(
         word = word_of("Backlog")
         assert word is not None
         assert hint_of(word) in tab.run(shown)
-        # As a reader of screens has it, and as a pointer.
+        # Screen readers and pointers get the same text.
         assert tab.run("document.activeElement.title") == hint_of(word)
         tab.key("Escape")
         assert tab.run(shown) == "none"
@@ -69,7 +69,7 @@ def test_a_keyboard_reads_what_a_word_means_and_puts_it_away(
         assert tab.run("getComputedStyle(document.activeElement.closest('thead')).clipPath") == (
             "none"
         )
-        assert tab.run(f"{box}.width") > 10, "the focus is on what nobody sees"
+        assert tab.run(f"{box}.width") > 10, "the focus is on an invisible element"
         assert hint_of(word_of(tab.run("document.activeElement.innerText")) or word) in tab.run(
             shown
         )

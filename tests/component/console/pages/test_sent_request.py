@@ -1,4 +1,4 @@
-"""The request of an attempt on an event's page: as it was sent, without its secrets."""
+"""An event's page shows the request of each attempt as it was sent, without its secrets."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ from tests.support.servers.scripted_destination import in_turn, scripted_destina
 
 PAGE = "/events?stream=orders&id=e-1"
 SENT = SentRequest("orders/billing", "b-1", 12, 1, 1, 1_790_000_000_999)
-# A header that tells only the length of the request.
+# The header with the length of the request is not shown.
 UNSAID = {"content-length"}
 
 
@@ -54,15 +54,15 @@ def test_what_is_shown_is_what_a_receiver_got(compression: Compression) -> None:
         kept = {name.lower(): value for name, value in request.items()}
         assert kept.pop("authorization").startswith("Basic ")
         assert told.pop("authorization") == f"Basic {MASK}"
-        # When a failed one began follows from when it ended.
+        # The start of a failed attempt is computed from its end.
         began_s = int(kept.pop("webhook-timestamp"))
         assert abs(int(told.pop("webhook-timestamp")) - began_s) <= 1
         assert told == {name: kept[name] for name in kept if name not in UNSAID}
     page = str(request_shown(last, to))
     assert "secret" not in page
     assert f"/hook?token={MASK}" in page
-    packed = "" if compression == "none" else ", packed by gzip"
-    assert f"Body: a JSON array of 3 events, this one among them{packed}." in page
+    packed = "" if compression == "none" else ", compressed with gzip"
+    assert f"Body: a JSON array of 3 events, including this one{packed}." in page
 
 
 def test_no_secret_is_shown_wherever_it_was_put() -> None:
@@ -94,7 +94,7 @@ def test_each_attempt_of_a_page_has_its_request_and_none_that_had_none(
     change(console, to)
     console.events.found["orders", "e-1"] = found_event("e-1")
     page = client.get(PAGE).text
-    # One was refused and one was taken; the receipt of the refused one mentions no other.
+    # One attempt was refused and one was taken; the refused one's receipt has no further attempts.
     assert page.count("<summary>The request</summary>") == 2
     assert "Hifi does not store requests" in page
     assert "s3cret" not in page
@@ -104,7 +104,7 @@ def test_each_attempt_of_a_page_has_its_request_and_none_that_had_none(
         tab.open(console.url + PAGE)
         tab.run("document.querySelector('details.request > summary').focus()")
         tab.key("Enter", text="\r")
-        tab.wait_for("document.querySelector('details.request').open", what="it is open")
+        tab.wait_for("document.querySelector('details.request').open", what="the request is open")
         assert f"POST https://billing.example/h?k={MASK}" in tab.text("details.request")
         assert tab.complaints() == []
     # The request to a removed destination cannot be shown.
@@ -123,7 +123,7 @@ def test_a_page_of_many_attempts_with_many_headers_stays_small(
     console.events.found["orders", "e-1"] = replace(found, trail=Trail({}, [taken] * 500))
     page = client.get(PAGE).text
     assert page.count("<summary>The request</summary>") == _REQUESTS_MAX
-    assert f"...: {32 - HEADERS_MAX} headers more of its settings" in page
+    assert f"...: {32 - HEADERS_MAX} headers more from the settings" in page
     assert len(page) < 400_000
 
 

@@ -1,4 +1,4 @@
-"""A strand sends ahead of Kafka's storing far enough not to wait for it, and no farther."""
+"""A strand sends ahead of what Kafka has stored, just far enough not to wait for Kafka."""
 
 import asyncio
 from collections.abc import Iterator

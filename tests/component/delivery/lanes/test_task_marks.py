@@ -1,4 +1,4 @@
-"""A worker settles the entries of a log that are not events."""
+"""A worker settles log entries that are not events."""
 
 from delivery.lanes import task
 from delivery.lanes.units import Span

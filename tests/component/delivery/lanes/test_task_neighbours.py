@@ -27,7 +27,7 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
 
 
 def test_who_follows_says_that_it_is_done_if_another_of_its_task_hangs(ground: Ground) -> None:
-    """And ten who do say so at once; without one that hangs the report is soon enough."""
+    """A strand whose time is over writes that it is done, so as not to wait for the hanging one."""
     is_said = threading.Event()
 
     def note(row: RecordOut) -> None:
@@ -42,11 +42,11 @@ def test_who_follows_says_that_it_is_done_if_another_of_its_task_hangs(ground: G
     ends = ground.run(a=Span(0, None, number=7), b=Span(0, None, number=8))
     assert [(ends[name].at, ends[name].error) for name in "ab"] == [(2, ""), (2, "")]
     assert ground.marks("a") == [Mark(2, OPEN), Mark(2, OPEN, done=7)]
-    assert ground.marks("b") == [Mark(2, OPEN)], "nobody waits for the last one"
+    assert ground.marks("b") == [Mark(2, OPEN)], "the last strand needs no such mark"
 
 
 def test_what_is_cancelled_below_one_is_a_fault_of_that_one(ground: Ground) -> None:
-    """A cancelled future of a library would otherwise lose the reports of all others."""
+    """Otherwise a library's cancelled future would lose the reports of all other strands."""
 
     class CancelledTask(Sending):
         async def settle(self, rows: Any, **options: Any) -> list[RecordOut]:

@@ -31,7 +31,7 @@ def tell(ground: Ground, number: int, follow_s: float, lease_s: float = 3_600.0)
 
 
 def follows(ground: Ground, *, number: int, refused: str = "") -> int:
-    """Return how far a task comes: its time ends after the first of two events, unless extended.
+    """Return how far a task gets if its time, unless extended, ends after the first of two events.
 
     The second event comes half a second later; then the task is asked to end. The topic `refused`
     takes no row of another strand that follows the same log.
@@ -51,7 +51,7 @@ def follows(ground: Ground, *, number: int, refused: str = "") -> int:
         if speaks_of(row, "b"):
             if row.topic != refused:
                 return None
-            # Only after the task itself knows of the refusal.
+            # Continue only after the task itself knows of the refusal.
             asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, go_on)
             return OSError("no room")
         if is_mark(row):
@@ -86,7 +86,7 @@ def test_what_another_job_is_told_says_nothing_to_this_one(ground: Ground) -> No
 
 
 def test_with_its_time_a_task_is_given_a_new_lease(ground: Ground) -> None:
-    """Without a new lease it would consider its strands another owner's."""
+    """Without a new lease the task would treat its strands as another owner's."""
     ground.given = {"ours_until_ms": now_ms() + 450}
     assert follows(ground, number=NUMBER) == 2
     assert labels(ground.to["a"]) == {"e0": False, "e1": False}
@@ -96,7 +96,7 @@ def test_with_its_time_a_task_is_given_a_new_lease(ground: Ground) -> None:
 def test_if_one_of_them_is_over_they_end_in_time_so_that_it_goes_on_with_the_next_job(
     ground: Ground, topic: str
 ) -> None:
-    """It has nothing more to send, and does not know it yet."""
+    """The refused strand has ended, but the task does not know that yet."""
     assert follows(ground, number=NUMBER, refused=topic) == 1
 
 

@@ -68,7 +68,7 @@ def test_streams_and_their_partitions_are_bounded_those_that_were_removed_includ
     refused(put(gateway, "streams/c", partition_count=1), "streams", 2, 2)
     refused(put(gateway, "streams/a", partition_count=6), "partitions", 7, 8)
     assert put(gateway, "streams/a", partition_count=5)[0] == 200
-    # Topics of removed streams stay and count; the same stream again counts no more.
+    # Topics of removed streams stay and count; recreating the stream adds nothing.
     delete(gateway, "streams/b")
     refused(put(gateway, "streams/c", partition_count=1), "streams", 2, 2)
     assert put(gateway, "streams/b")[0] == 201
@@ -91,7 +91,7 @@ def test_destinations_and_keys_are_bounded(gateway: RunningGateway) -> None:
     assert put(gateway, "keys/k1")[0] == 201
     assert put(gateway, "keys/k2")[0] == 201
     refused(put(gateway, "keys/k3"), "keys", 3, 3)
-    # A key counts for the tenant that owns it, not for the one that makes it.
+    # A key counts for the tenant that owns it, not for the tenant that creates it.
     refused(put(gateway, "keys/k3", "default", tenant="acme"), "keys", 3, 3)
     assert put(gateway, "keys/k3", "default")[0] == 201
     delete(gateway, "keys/k1")

@@ -1,4 +1,4 @@
-"""Claims of Idempotency-Keys when Kafka is slow, silent or far behind: never two who send."""
+"""Claims of Idempotency-Keys when Kafka is slow, silent or far behind: only one may send."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -44,7 +44,7 @@ def test_a_claim_that_is_not_shown_in_time_is_given_back() -> None:
     async def scenario() -> None:
         publisher = FakePublisher([TOPIC])
         claims = claims_of(publisher, deadline_s=0.05)
-        with pytest.raises(Problem, match="did not show it in time") as caught:
+        with pytest.raises(Problem, match="did not return the claim in time") as caught:
             await claimed(claims)
         assert (caught.value.status, caught.value.code) == (503, "not_stored")
         await until(lambda: len(rows(publisher)) == 2)
@@ -63,7 +63,7 @@ def test_who_judges_for_longer_than_the_claim_holds_sends_nothing() -> None:
         with publisher.told.followed({REQUESTS: claims.take}):
             claim = await claimed(claims)
             claim.until_s = 0.0
-            with pytest.raises(Problem, match="too long to judge"):
+            with pytest.raises(Problem, match="too long to check"):
                 await claims.publish(claim, TOPIC, EVENTS)
             assert not claim.is_sent
         assert publisher.stored(TOPIC) == []

@@ -1,4 +1,4 @@
-"""Too few copies of a stream are worried about in /readyz and told by a metric."""
+"""`/readyz` and a metric report streams with too few copies."""
 
 from dataclasses import replace
 
@@ -42,11 +42,11 @@ def test_a_stream_that_is_kept_in_too_few_copies_worries_the_gateway() -> None:
         return metrics.registry.get_sample_value(GATEWAY_SHORT_OF_COPIES_TOPICS.name)
 
     assert (ready(SAFE), count()) == ("ready\n", 0)
-    # A topic that was made while brokers were away.
+    # A topic that was created while brokers were away.
     said = ready(replace(SAFE, replicas_min=1, settings={}))
     assert "ready, but Kafka keeps fewer than 3 copies, 2 of them in sync, of orders" in said
     assert count() == 1
-    # A topic that acknowledges too early.
+    # A topic whose writes are acknowledged too early.
     assert "of orders" in ready(replace(SAFE, settings={"min.insync.replicas": "1"}))
     many = [replace(SAFE, name=f"hifi.stream.s{n}", replicas_min=2) for n in range(5)]
     assert "of s0, s1, s2 and 2 more: see `hifi doctor`" in ready(SAFE, *many)

@@ -192,7 +192,7 @@ def test_a_key_makes_no_key_that_is_good_for_more(gateway: RunningGateway) -> No
     assert code(put(headers=narrow, json={"tenant": "acme"})) == (403, "scope_missing")
     later = {"expires_at_ms": LATER_MS + 1}
     assert code(put(headers=ending, json=later)) == (403, "scope_missing")
-    # Nor can it rotate such a key to see its new text.
+    # It cannot rotate such a key to see its new text, either.
     for headers in (narrow, ending):
         rotated = gateway.client.post("/v1/keys/writer/rotate", headers=headers)
         assert code(rotated) == (403, "scope_missing")
@@ -285,7 +285,7 @@ def test_only_a_beacon_comes_with_the_credentials_of_a_browser(gateway: RunningG
     sent = gateway.client.post(path, json=[{}], headers={"origin": ORIGIN})
     for answer in (preflight(gateway, ORIGIN, path), sent):
         assert answer.headers["access-control-allow-credentials"] == "true"
-        # Fetch, 3.2.5: with credentials no wildcard counts.
+        # Fetch, 3.2.5: with credentials a wildcard is not valid.
         assert answer.headers["access-control-allow-origin"] == ORIGIN
     for answer in (
         preflight(gateway, "https://evil.example", path),

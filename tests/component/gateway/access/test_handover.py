@@ -1,4 +1,4 @@
-"""When a batch is stored, not stored or not known, and what is never sent again."""
+"""When a batch is stored, not stored or unknown, and which events are never sent again."""
 
 import pytest
 from aiokafka.errors import (
@@ -23,9 +23,9 @@ __all__ = ["play"]
 @pytest.mark.parametrize(
     ("first", "fate"),
     [
-        # The leader looks at its replicas before it appends.
+        # The leader counts its replicas before it appends.
         (NotEnoughReplicasError(), Fate.NOT_STORED),
-        # The leader was asked while it resigned: it may have appended before.
+        # The leader resigned during the request: it may have appended before that.
         (NotLeaderForPartitionError(), Fate.UNKNOWN),
         (UnknownTopicOrPartitionError(), Fate.UNKNOWN),
         (LeaderNotAvailableError(), Fate.UNKNOWN),
@@ -86,7 +86,7 @@ def test_nothing_is_written_again_of_what_somebody_was_told_is_unknown(
         again.fail(RequestTimedOutError())
         after = s.publish("ours")
         batch = await s.under_way("ours")
-        # This request carries the next event; it is no third attempt.
+        # This request carries the next event; it is not a third attempt.
         assert batch.numbered == (7, 1, 0)
         batch.store()
         assert await s.settled(after) is Fate.STORED
@@ -113,7 +113,7 @@ def test_what_waits_behind_a_busy_broker_is_certainly_not_stored_when_its_time_i
         assert await s.settled(ours) is Fate.UNKNOWN
         s.publisher.ack_deadline_s = 5
         under_way.store()
-        # The queued parcel is dropped, and its Kafka partition goes on.
+        # The queued parcel is dropped, and its Kafka partition continues.
         after = s.publish("others")
         batch = await s.under_way("others")
         batch.store()

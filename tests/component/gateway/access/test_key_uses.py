@@ -1,4 +1,4 @@
-"""When a key was used last: noted by each gateway, told to the others, and kept in Kafka."""
+"""A key's last use: recorded by each gateway, reported to the others, and kept in Kafka."""
 
 import asyncio
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ def test_a_use_is_seen_at_once_where_it_was(gateway: RunningGateway) -> None:
         "shop": True,
         "idle": False,
     }
-    # A request that is refused for its contents is a use; one with a wrong key is not.
+    # A request refused for its contents counts as a use; one with a wrong key does not.
     gateway.client.get("/v1/keys", headers={"authorization": f"Bearer {TEXTS['idle'][:-1]}0"})
     assert key(gateway, "idle")["last_used_at_ms"] is None
     gateway.client.get("/v1/keys", headers=bearer("idle"))
@@ -124,7 +124,7 @@ def test_of_a_minute_it_is_told_once_by_whoever_is_first(publisher: FakePublishe
                 (one, 62_000, 2),
             ):
                 each.here[mark] = at_ms + after_ms
-                # Callers without a key are counted here, too, but never published.
+                # Uses without a key are counted here, too, but never published.
                 each.here[""] = at_ms + after_ms
                 await each.tell()
                 await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Somebody who shows a token makes keys that end soon after it."""
+"""Keys made by a caller with a token end soon after the token."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Links: who makes which, what the gateway tells whoever shows one, and when that ends."""
+"""Links: the keys that may make them, the access that they give, and their end."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -96,7 +96,7 @@ def test_who_has_a_link_changes_and_sends_nothing_and_sees_nothing_else(
         ("PUT", "streams/orders/destinations/mine"),
     ):
         assert told(ask(gateway, method, path, shown)) == (403, "scope_missing"), path
-    # Channels are hidden, too: they hold addresses of other people.
+    # Channels are hidden, too: they contain people's addresses.
     for each in (shown, link(gateway, key(gateway, "all"))):
         assert ask(gateway, "GET", "channels", each).json() == {"channels": []}
         assert told(ask(gateway, "GET", "channels/ops", each)) == (403, "scope_missing")
@@ -114,7 +114,7 @@ def test_a_key_makes_links_for_what_it_is_for(gateway: RunningGateway) -> None:
         (key(gateway, "portal"), {"tenant": "studio"}),
         (narrow, {"streams": []}),
         (narrow, {"streams": ["hits"]}),
-        # The operator's key is in no configuration, so gateways could not check its links.
+        # The operator's key is not in the configuration, so gateways could not check its links.
         (OPERATOR, {}),
     ):
         assert told(ask(gateway, "POST", "links", maker, **asked)) == (403, "scope_missing")

@@ -54,7 +54,7 @@ def test_a_sender_is_told_that_it_is_not_stored_and_nothing_of_kafka(
     (line,) = logged
     assert line["error"] == (
         "Kafka at nowhere does not let callers without a name use the topic hifi.stream.theirs:"
-        " grant it what docs/kafka.md lists for this service."
+        " grant it the rights that docs/kafka.md lists for this service."
     )
 
 

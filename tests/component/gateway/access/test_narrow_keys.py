@@ -1,4 +1,4 @@
-"""An admin's key for some streams, or for some time: what it sees, and which keys it may end."""
+"""Admin keys for some streams, or for a limited time: what they see, and which keys they end."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def test_a_key_sees_and_ends_no_key_that_is_good_for_more(gateway: RunningGatewa
     narrow, ending = bearer("narrow-admin"), bearer("ending-admin")
     client = gateway.client
     assert client.put("/v1/tenants/acme", headers=bearer("admin"), json={}).status_code == 201
-    # A key for a stream of the default tenant is no operator, and manages no other tenant.
+    # A key for a stream of the default tenant has no operator's rights over other tenants.
     for method, path in (
         ("GET", "/v1/keys/metered"),
         ("DELETE", "/v1/keys/metered"),
@@ -33,7 +33,7 @@ def test_a_key_sees_and_ends_no_key_that_is_good_for_more(gateway: RunningGatewa
         ("GET", "/v1/tenants/acme"),
     ):
         assert client.request(method, path, headers=narrow).status_code == 404, path
-    # Nor can keys end more powerful keys of their own tenant.
+    # Such keys cannot end more powerful keys of their own tenant, either.
     for headers in (narrow, ending):
         for method, path in (("DELETE", "/v1/keys/writer"), ("POST", "/v1/keys/writer/retire")):
             refused = client.request(method, path, headers=headers)

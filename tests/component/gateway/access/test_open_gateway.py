@@ -1,7 +1,7 @@
-"""A gateway that asks nobody for a key: only programs that reach it directly may use it.
+"""A gateway that requires no key: only programs that reach it directly may use it.
 
-A page that a person has open beside it, and a proxy that passes on what comes from elsewhere, are
-refused: both would let strangers act as everybody.
+Requests from web pages, and those that a proxy forwards, are refused: both would let strangers act
+as any tenant.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, 
 PATH = "/v1/streams/orders/events"
 OURS = "https://shop.example"
 TEXT = new_text(kind="browser", key_id="web", entropy=bytes(20))
-# The ways in: sending, the one that needs no preflight, changing, doing, and reading.
+# Kinds of requests: send events, send without a preflight, change, act, and read.
 DOORS = [
     ("POST", PATH),
     ("POST", "/v1/streams/orders/beacon"),

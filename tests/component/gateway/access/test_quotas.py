@@ -1,4 +1,4 @@
-"""Quotas over real HTTP: the charges, and who learns the remaining quota."""
+"""Quotas over real HTTP: the charges, and the callers who see the remaining quota."""
 
 import gzip
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ def test_a_quota_that_is_used_up_is_429_and_the_headers_say_when(
     assert refused.json()["type"].endswith("#quota-exceeded")
     assert int(refused.headers["retry-after"]) >= 1
     other = post(gateway, path="/v1/streams/other/events", tenant="other")
-    assert other.status_code == 200, "other tenants notice nothing"
+    assert other.status_code == 200, "other tenants must not be affected"
     shown = gateway.client.get("/v1/limits", headers=bearer("acme")).json()
     assert shown["quotas"]["events_per_s"] == 2
 

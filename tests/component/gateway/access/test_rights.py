@@ -1,6 +1,6 @@
-"""Every route for every kind of key, as the table in docs/api.md has it.
+"""Every route for every kind of key, compared with the table in docs/api.md.
 
-A refused request changes nothing, and no list shows what is not the caller's.
+A refused request changes nothing, and no list shows objects that are not the caller's.
 """
 
 import re
@@ -70,20 +70,20 @@ BODIES: dict[str, Any] = {
     "/v1/streams/{stream}/beacon": [{}],
     "/v1/tables/{table}/rows/{key}": {"price": 1},
 }
-# The caller may not do it, or it is not there for them.
+# The caller lacks a right, or does not see the object.
 REFUSED = {401, 403, 404}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A line of the table."""
+    """A row of the table."""
 
     scope: str
     narrow: str
 
     @property
     def scopes(self) -> set[str]:
-        """The scopes of which one is enough."""
+        """Return the scopes, one of which is enough."""
         word = self.scope.partition(",")[0]
         return {"read", "write", "admin"} if word == "any" else set(word.split(" or "))
 
@@ -93,7 +93,7 @@ class Rule:
 
     @property
     def is_list(self) -> bool:
-        """Whether everybody gets an answer, limited to their own objects."""
+        """Whether all callers get an answer, limited to their own objects."""
         return self.narrow.startswith("sees ")
 
 
@@ -103,7 +103,7 @@ class Who:
 
     name: str
     scopes: frozenset[str]
-    # Those that their key is for; none: all.
+    # The streams that the key is limited to; none means all.
     streams: frozenset[str] = frozenset()
     tenant: str = "shop"
     is_browser: bool = False
@@ -125,7 +125,7 @@ EVERYBODY = [*BROAD, *NARROW, *OTHERS]
 
 
 def rules() -> dict[tuple[str, str], Rule]:
-    """The table in the docs: by method and path."""
+    """Return the rows of the table in the docs, by method and path."""
     section = PAGE.read_text().split("### Rights of each key", 1)[1].split("###", 1)[0]
     found = {}
     for line in section.splitlines():
@@ -134,7 +134,7 @@ def rules() -> dict[tuple[str, str], Rule]:
             continue
         paths, methods = (re.findall(r"`([^`]+)`", cell) for cell in cells[:2])
         for path, method in product(paths, methods):
-            assert (method, path) not in found, f"{method} {path} stands there twice"
+            assert (method, path) not in found, f"{method} {path} is in it twice"
             found[method, path] = Rule(cells[2].partition(";")[0], cells[3].partition(":")[0])
     return found
 
@@ -150,21 +150,21 @@ def test_the_table_has_every_route_and_no_other() -> None:
 
 @dataclass
 class Fleet:
-    """A gateway with a tenant's things, and the credentials of all kinds of callers."""
+    """A gateway with a tenant's objects, and the credentials of all kinds of callers."""
 
     gateway: RunningGateway
     config: FixedConfig
     publisher: FakePublisher
     letters: FakeDeadLetters
     credentials: dict[str, str]
-    # As it was made.
+    # The configuration at the start.
     made: Configuration
     replays: Replays
-    # How many requests have brought events so far.
+    # How many requests have sent events so far.
     brought: int = 0
 
     def send(self, method: str, path: str, who: Who | None) -> httpx.Response:
-        """As if nothing had been sent before."""
+        """Reset all state, and send a request."""
         self.config.configuration = self.made
         replays_of(self.gateway).known = dict(self.replays)
         self.letters.redrives.clear()
@@ -187,7 +187,7 @@ class Fleet:
         return path.format(**names)
 
     def has_changed(self) -> bool:
-        """Whether anything of the tenant shop has changed; other tenants may have new channels."""
+        """Return whether an object of the tenant shop changed; others may have new channels."""
         now = self.config.configuration
         channels = {each: of for each, of in now.channels.items() if of.tenant == "shop"}
         ours = replace(now, channels=channels, change_counts=self.made.change_counts)
@@ -266,14 +266,14 @@ def fleet() -> Iterator[Fleet]:
 
 
 def no_refusal(who: Who, path: str) -> set[int]:
-    """Other answers for another tenant's name: taken, or free where each tenant has its own."""
+    """Return other answers for another tenant's name: taken, or free if names are per tenant."""
     if path == "/v1/channels/{channel}" and who.tenant != "shop":
         return {201}
     return {409} if who.tenant != "shop" or path == "/v1/keys/{key}" else set()
 
 
 def may(who: Who, rule: Rule) -> bool:
-    """Whether the table allows it, for objects of the tenant and of the stream orders."""
+    """Return whether the table allows it, for objects of the tenant and of the stream orders."""
     if rule.is_open:
         return True
     if who.is_browser:
@@ -290,7 +290,7 @@ def may(who: Who, rule: Rule) -> bool:
 
 
 def names_shown(answer: httpx.Response) -> set[str]:
-    """Which of the tenant's things are named in an answer."""
+    """Return which of the tenant's names are in an answer."""
     words = {*NAMES.values(), "sums"} - {NAMES["row"], "shop"}
     return {word for word in words if re.search(rf"\b{word}\b", answer.text)}
 
@@ -310,7 +310,7 @@ def test_each_kind_of_key_does_what_the_table_says(fleet: Fleet, method: str, pa
         if rule.is_list and not rule.is_open and not is_theirs:
             assert not names_shown(answer), told
     if not rule.is_open:
-        assert fleet.send(method, path, None).status_code == 401, "nobody asked for a key"
+        assert fleet.send(method, path, None).status_code == 401, "a key must be required"
         assert not fleet.has_changed()
 
 

@@ -1,4 +1,4 @@
-"""Gateway processes that tell each other what tenants want of their quotas."""
+"""Gateway processes tell each other how much of their quotas tenants want."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _later_s = count(0, 10)
 
 
 def left(news: QuotaNews) -> int:
-    """The quota that a process has for a tenant after a long silence."""
+    """Return the quota that a process has for a tenant after a long silence."""
     news.quotas.headers(ACME, now_s=next(_later_s))
     _, (_, shown) = news.quotas.headers(ACME, now_s=next(_later_s))
     return int(shown.split(b";")[1].removeprefix(b"r="))
@@ -123,4 +123,4 @@ def test_a_request_without_a_quota_tells_nothing() -> None:
         sent = gateway.client.post(path, content=b"[{}]", headers=headers)
     assert sent.status_code == 200
     assert "ratelimit" not in sent.headers
-    assert not any(publisher.told.logs.values()), "neither of keys nor of shares"
+    assert not any(publisher.told.logs.values()), "no news of keys or shares may be written"

@@ -16,7 +16,7 @@ from tests.support.gateway.gateway_fixtures import RunningGateway, config_with, 
 
 TOPIC = stream_topic("orders")
 SETTINGS = Settings(auth="off")
-# Longer than a claim holds.
+# Longer than a claim lasts.
 LATER_MS = 3 * round(SETTINGS.ack_deadline_s * 1000) + 1
 
 Two = tuple[RunningGateway, RunningGateway]
@@ -93,18 +93,18 @@ def test_after_a_death_between_stored_and_answered_the_other_gateway_stores_noth
     with ThreadPoolExecutor() as threads:
         first = threads.submit(post, two[0], "key")
         assert publisher.published.wait(10)
-        # It is as good as dead: nobody will hear its outcome.
+        # The first gateway is as good as dead: nobody will learn the result.
         publisher.told.is_dying = True
         publisher.release()
         assert first.result().status_code == 200
     publisher.told.is_dying = False
-    assert post(two[1], "key").status_code == 409, "it might still be alive"
+    assert post(two[1], "key").status_code == 409, "the first gateway might still be alive"
     publisher.told.ahead_ms = LATER_MS
     again = post(two[1], "key")
     assert (again.status_code, again.json()["accepted"]) == (200, 2)
-    assert "idempotency-replayed" not in again.headers, "it was judged anew"
+    assert "idempotency-replayed" not in again.headers, "the key must be judged again"
     assert len(publisher.stored(TOPIC)) == 2
-    assert post(two[0], "key").json() == again.json(), "from now on that is the answer"
+    assert post(two[0], "key").json() == again.json(), "later repeats must get this answer"
 
 
 def test_what_one_gateway_stored_in_part_the_other_completes(

@@ -62,7 +62,7 @@ def deeds(gateway: RunningGateway, key_id: str, **query: str) -> list[tuple[str,
 
 @pytest.fixture
 def changed(gateway: RunningGateway) -> RunningGateway:
-    """One in which much was changed."""
+    """Return a gateway in which much was changed."""
     url = "https://1.1.1.1/T0/s3cret"
     auth = {"kind": "bearer", "token": "s3cret"}
     done(gateway, "acme-admin", "PUT", SHOP, url=url, auth=auth)

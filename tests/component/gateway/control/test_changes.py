@@ -1,4 +1,4 @@
-"""Nobody's change is lost to somebody else's: ETags, conditions, and what a 412 says."""
+"""No change is lost to a simultaneous one: ETags, conditions, and what a 412 says."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ STREAM, DESTINATION, KEY_PATH, TENANT = (
     "/v1/keys/shop",
     "/v1/tenants/acme",
 )
-# How each object is changed: its path, a change of it, and which setting that is.
+# For each object: its path, a change, and the changed setting.
 OBJECTS: list[tuple[str, dict[str, Any], str]] = [
     (STREAM, {"key_pointer": "/user"}, "key_pointer"),
     (DESTINATION, {"url": SHOP.url, "is_paused": True, "timeout_s": 3}, "timeout_s"),
@@ -156,11 +156,11 @@ def test_a_destination_that_is_reached_otherwise_begins_anew(gateway: RunningGat
 
 
 def test_shards_are_for_good(gateway: RunningGateway) -> None:
-    """With other shards, two processes would send the same events for a while."""
+    """If shards changed, two processes would send the same events for a while."""
     new = f"{DESTINATION}-sharded"
     assert gateway.client.put(new, json={"url": SHOP.url, "shards": 4}).json()["shards"] == 4
     answer = gateway.client.put(new, json={"url": SHOP.url, "timeout_s": 3})
-    assert answer.json()["shards"] == 4, "what is left out stays"
+    assert answer.json()["shards"] == 4, "an omitted setting must stay"
     answer = gateway.client.put(new, json={"url": SHOP.url, "shards": 1})
     problem = answer.json()
     assert (answer.status_code, problem["code"], problem["pointer"]) == (

@@ -1,4 +1,4 @@
-"""Channels over HTTP: set, shown without a secret, judged, tested, and kept apart by tenant."""
+"""Channels over HTTP: set, shown without secrets, checked, tested, and separate by tenant."""
 
 import json
 from collections.abc import Iterator
@@ -86,7 +86,7 @@ def code(response: httpx.Response) -> tuple[int, str]:
 
 
 def opened(config: FixedConfig, name: str) -> dict[str, str]:
-    """The secrets that observe would use."""
+    """Return the secrets that observe would use."""
     channel = config.configuration.channels[name]
     return {
         path: BOX.unseal(sealed, owner=channel.owner)
@@ -165,7 +165,7 @@ def test_a_private_address_needs_the_operators_leave(
         gateway.client.headers["authorization"] = f"Bearer {KEYS['ours']}"
         given = {"via": "webhook", "url": "http://10.0.0.1/"}
         assert code(gateway.client.put(PATH, json=given)) == (422, "target_forbidden")
-        # Without a mail server there is no mail.
+        # Without a mail server a channel for mail is refused.
         no_mail = gateway.client.put(PATH, json=MAIL)
         assert "HIFI_MAIL_HOST" in no_mail.json()["detail"]
 
@@ -187,7 +187,7 @@ def test_a_channel_is_its_tenants_alone(gateway: RunningGateway, config: FixedCo
     assert code(gateway.client.put(PATH, json=copied, headers=theirs)) == (409, "secret_changed")
     assert gateway.client.put(PATH, json=WEBHOOK, headers=theirs).status_code == 201
     assert {*config.configuration.channels} == {"shop/ops", "bank/ops"}
-    # A reader sees it, and changes and tests nothing.
+    # A reader sees channels, but may not change or test them.
     assert gateway.client.get(PATH, headers=as_key("reader")).status_code == 200
     for method, path in (("PUT", PATH), ("DELETE", PATH), ("POST", f"{PATH}/test")):
         asked = gateway.client.request(method, path, json=WEBHOOK, headers=as_key("reader"))
@@ -223,9 +223,9 @@ def test_a_test_says_what_came_back(gateway: RunningGateway, mail: MailBox) -> N
         assert set(json.loads(gone.requests[0].body)) == {"text"}
     gateway.client.put(PATH, json=MAIL)
     answer = gateway.client.post(f"{PATH}/test")
-    assert answer.json() == {"is_taken": True, "says": "the mail server took it"}
+    assert answer.json() == {"is_taken": True, "says": "the mail server accepted it"}
     (taken,) = mail.taken
-    assert taken.mail["subject"] == "Hifi: a try of channel ops. Nothing is the matter."
+    assert taken.mail["subject"] == "Hifi: this is a test of channel ops. There is no trouble."
 
 
 def test_without_an_observer_nobody_says_that_a_channel_works(
@@ -306,7 +306,7 @@ def test_the_command_makes_changes_tests_and_removes_a_channel(
     assert (shown["recipients"], shown["about"]) == (["ops@shop.example"], ["held", "loss"])
     listed = hifi(gateway, "list").stdout.splitlines()[1].split()
     assert listed == ["ops", "mail", "ops@shop.example", "held,", "loss"]
-    assert hifi(gateway, "test", "ops").stdout == "ops: the mail server took it\n"
+    assert hifi(gateway, "test", "ops").stdout == "ops: the mail server accepted it\n"
     assert len(mail.taken) == 1
     with scripted(always(404)) as gone:
         secret = tmp_path / "slack.json"

@@ -91,7 +91,7 @@ def test_a_dry_run_sends_nothing_and_twice_does_nothing_twice(
         ({"limit": "0"}, "limit"),
         ({"limit": "1001"}, "limit"),
         ({"limit": "x"}, "limit"),
-        ({"after": "17"}, "no place"),
+        ({"after": "17"}, "not a place"),
         ({"from": "yesterday"}, "from"),
         ({"to": "2026-11-21T10:00"}, "with a zone"),
         ({"payload": "yes"}, "payload"),
@@ -206,7 +206,7 @@ def test_what_one_tenant_asks_leaves_room_for_others(resting: FakeDeadLetters) -
             theirs = "/v1/streams/others/dead-letters"
             assert len(get(theirs, headers=as_bank).json()["dead_letters"]) == 1
             assert post(f"{theirs}:redrive", json={}, headers=as_bank).json()["count"] == 1
-            assert resting.held_count == 2, "one of each for a tenant"
+            assert resting.held_count == 2, "one search for each tenant"
         finally:
             released.set()
         assert {answer.result().status_code for answer in slow} == {200}

@@ -1,4 +1,4 @@
-"""Destinations over HTTP: set, shown without a secret, judged, and kept apart by tenant."""
+"""Destinations over HTTP: set, shown without secrets, checked, and separate by tenant."""
 
 import json
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def code(response: httpx.Response) -> tuple[int, str, str | None]:
 
 
 def opened(config: FixedConfig) -> dict[str, str]:
-    """The secrets that delivery would use."""
+    """Return the secrets that delivery would use."""
     destination = config.configuration.destinations["orders/shop"]
     return {
         path: BOX.unseal(sealed, owner=destination.id)
@@ -89,7 +89,7 @@ def test_what_was_paused_or_disabled_goes_on_when_somebody_says_so(
     assert resumed["resumed_at_ms"] > 1_700_000_000_000
     changed = {"is_paused": False, "is_disabled": False}
     assert resumed == made | changed | {"resumed_at_ms": resumed["resumed_at_ms"]}
-    # The next change keeps the time of the resumption.
+    # The next change keeps the time at which the destination was resumed.
     assert put(gateway).json()["resumed_at_ms"] == resumed["resumed_at_ms"]
     gateway.client.delete(PATH)
     assert code(gateway.client.post(f"{PATH}/resume"))[:2] == (404, "unknown_destination")
@@ -137,7 +137,7 @@ def test_what_is_shown_can_be_changed_and_put_back(
     second = signing_secret(b"t" * 32)
     put(gateway, auth={"kind": "bearer", "token": "t0ken"}, signing_secrets=[SIGNING, second])
     shown = gateway.client.get(PATH).json()
-    # The first secret goes: each mark keeps the secret that it stands for, at any position.
+    # The first secret is removed: each mark keeps its own secret, at any position.
     shown["signing_secrets"] = shown["signing_secrets"][1:]
     shown["timeout_s"] = 3
     answer = gateway.client.put(PATH, json=shown)
@@ -219,11 +219,11 @@ def test_a_secret_does_not_follow_the_address_to_somebody_else(
     for moved in ({"url": url}, {**shown, "url": url}):
         assert code(gateway.client.put(PATH, json=moved)) == (409, "secret_changed", pointer)
     assert opened(config) == kept
-    # Another path of the same host, with or without the default port, is the same owner.
+    # Another path on the same host, with or without the default port, has the same owner.
     same = gateway.client.put(PATH, json={"url": "https://SHOP.example:443/other"})
     assert same.status_code == 200
     assert opened(config) == kept
-    # Callers who know the secret may send it along, and others may go without one.
+    # Callers may move it if they send the secret again, or send none.
     assert gateway.client.put(PATH, json={"url": url, **secret}).status_code == 200
     assert opened(config) == kept
     gone = dict.fromkeys(secret)
@@ -362,7 +362,7 @@ def test_private_addresses_are_taken_where_they_are_allowed_and_metadata_never(
 def test_a_name_that_nobody_knows_is_taken_with_a_warning(gateway: RunningGateway) -> None:
     answer = put(gateway, url="https://nowhere.invalid/in")
     assert answer.status_code == 201
-    assert answer.json()["warning"].startswith("url: nobody knows the name 'nowhere.invalid'")
+    assert answer.json()["warning"].startswith("url: no such name now: 'nowhere.invalid'")
     # The answer can be sent back as it is.
     again = gateway.client.put(PATH, json=answer.json())
     assert again.status_code == 200

@@ -13,7 +13,7 @@ from tests.support.gateway.fake_publisher import FakePublisher
 from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 TEXT = new_text(kind="browser", key_id="web", entropy=b"a-page-of-the-shop--")
-# Long enough on the busiest machine, and nobody waits for it unless something is wrong.
+# Long enough on the busiest machine; tests wait this long only if something is wrong.
 _PATIENCE_S = 60
 
 
@@ -39,7 +39,7 @@ def gateway(publisher: FakePublisher) -> Iterator[RunningGateway]:
 
 
 def page_of(gateway: RunningGateway) -> str:
-    """An origin that is not the gateway's: the same server by its other name."""
+    """Return another origin than the gateway's: the same server by its other name."""
     return f"http://localhost:{gateway.port}"
 
 
@@ -59,9 +59,9 @@ def test_a_beacon_arrives(
 ) -> None:
     url = f"{gateway.url}/v1/streams/orders/beacon?key={TEXT}"
     assert tab.run(f"navigator.sendBeacon('{url}', {body})") is True
-    # JSON is no type that may be sent unasked: Chromium asks first, for one with credentials.
+    # JSON needs a preflight: Chromium sends one, for a request with credentials.
     assert publisher.published.wait(_PATIENCE_S)
-    # The gateway does one thing after the other: once it answers this, the beacon is stored.
+    # The gateway handles one request after the other: once it answers this, the beacon is stored.
     assert gateway.client.get("/openapi.json").status_code == 200
     assert [event.id for event in publisher.stored(stream_topic("orders"))] == ["b"]
 
@@ -69,7 +69,7 @@ def test_a_beacon_arrives(
 def test_a_page_sends_events_without_credentials_only(
     gateway: RunningGateway, publisher: FakePublisher, tab: Tab
 ) -> None:
-    """Cookies and certificates of visitors do not stand in for the page's key."""
+    """Visitors' cookies and certificates must not replace the page's key."""
     url = f"{gateway.url}/v1/streams/orders/events"
     headers = f"{{'authorization': 'Bearer {TEXT}', 'content-type': 'application/json'}}"
     fetch = (

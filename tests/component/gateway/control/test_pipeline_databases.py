@@ -1,4 +1,4 @@
-"""Passwords of databases go in once, and hosts that only Hifi can reach are refused."""
+"""Passwords of databases are never shown again, and hosts that only Hifi can reach are refused."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -58,7 +58,7 @@ def put(gateway: RunningGateway, body: dict[str, Any]) -> httpx.Response:
 
 
 def kept(config: FixedConfig) -> dict[str, str]:
-    """Opened, by their paths."""
+    """Return the opened secrets, by their paths."""
     fields = config.configuration.pipelines["sales"].to_fields()
     box = SecretBox([KEY])
     return {at: box.unseal(it, owner=OWNER) for at, it in passwords_of(fields).items()}
@@ -79,7 +79,7 @@ def test_a_password_goes_in_and_never_comes_out(
         "to.0.database.shards.1.password": "other",
     }
     assert kept(config) == passwords
-    # The shown document can be put again, with changes that do not concern its sign-in.
+    # The shown document can be PUT again, with changes that do not concern the sign-in.
     shown["to"][0]["database"]["rate_per_s"] = 5
     assert put(gateway, shown).status_code == 200
     assert kept(config) == passwords
@@ -133,7 +133,7 @@ def test_a_stream_that_is_laid_by_shards_has_a_table_for_each(gateway: RunningGa
     assert put(gateway, two | {"from": {"stream": "laid"}}).status_code == 201
     four = document(shards=[{"table": name} for name in "abcd"])
     refused = gateway.client.put("/v1/pipelines/four", json=four | {"from": {"stream": "laid"}})
-    assert "laid has 2 shards, and this names 4 tables" in refused.json()["detail"]
+    assert "laid has 2 shards, but this names 4 tables" in refused.json()["detail"]
 
 
 def test_without_keys_no_password_is_taken(config: FixedConfig) -> None:

@@ -61,7 +61,7 @@ def gateway(publisher: FakePublisher, config: FixedConfig) -> Iterator[RunningGa
 
 @pytest.fixture
 def answering(publisher: FakePublisher, gateway: RunningGateway) -> Iterator[Trier]:
-    assert gateway.port, "it follows the topic"
+    assert gateway.port, "the gateway must run, so that it follows the topic"
     with trier(publisher, ANSWER) as trying:
         yield trying
 
@@ -108,7 +108,7 @@ def test_what_there_is_is_tried_on_the_newest_events(
     headers = {"authorization": f"Bearer {TEXTS['ours']}"}
     made = gateway.client.put("/v1/pipelines/sales", json=DOCUMENT, headers=headers)
     assert try_out(gateway).status_code == 200
-    # A document as a GET has shown it will do.
+    # A document as a GET shows it is accepted, too.
     assert try_out(gateway, document=made.json(), newest=100).status_code == 200
     first, second = answering.asked
     assert (first.newest, first.events) == (10, ())

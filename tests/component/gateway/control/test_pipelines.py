@@ -1,4 +1,4 @@
-"""Pipelines over HTTP: judged by their shape, kept apart by tenant, told whether they run."""
+"""Pipelines over HTTP: their shape is checked, tenants are separate, and their state is shown."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -203,19 +203,20 @@ def test_one_that_is_made_again_goes_on_in_its_stream_with_the_same_ids(
 def test_one_that_is_to_begin_with_what_kafka_has_deleted_is_told_so(
     gateway: RunningGateway,
 ) -> None:
-    # One of its Kafka partitions still reaches back far enough.
+    # One of the stream's Kafka partitions still reaches back far enough.
     gateway.store.begins["orders"] = [900_000, 1_001_500, 1_600_000]
     source = {"stream": "orders", "start": 1_000_000}
     note = put(gateway, **{"from": source}).json()["state"]["note"]
     assert note == (
-        "Kafka has deleted events of orders: 2 of its Kafka partitions begin later than"
-        " 1970-01-01T00:16:40.000Z, the last of them at 1970-01-01T00:26:40.000Z. Earlier events"
-        " are not read. If an archive has it, have it in a stream of its own, and a pipeline of"
-        " another name read that one: `hifi streams put orders-earlier`, `hifi restore --stream"
+        "Kafka has deleted events of orders: 2 of its Kafka partitions begin after"
+        " 1970-01-01T00:16:40.000Z, the last of them at 1970-01-01T00:26:40.000Z. The pipeline does"
+        " not read earlier events. If an archive has them, restore them to a stream of their own,"
+        " and let another pipeline read it: `hifi streams put orders-earlier`, `hifi restore"
+        " --stream"
         " orders --from 1970-01-01T00:16:40.000Z --to 1970-01-01T00:26:40.000Z --to-stream"
         " orders-earlier`."
     )
-    # It has begun where it could.
+    # The pipeline has begun where it could, so the note is gone.
     assert "note" not in put(gateway, **{"from": source}).json()["state"]
     gateway.client.delete(PATH)
     # A recreated pipeline resumes.
@@ -232,9 +233,9 @@ def test_what_an_archive_has_of_that_is_read_there(gateway: RunningGateway) -> N
     source = {"stream": "orders", "start": 1_000_000}
     note = put(gateway, **{"from": source}).json()["state"]["note"]
     assert note == (
-        "Kafka has deleted events of orders: 1 of its Kafka partitions begin later than"
-        " 1970-01-01T00:16:40.000Z, the last of them at 1970-01-01T00:16:41.500Z. It reads from"
-        " the archive orders-kept since 1970-01-01T00:16:40.000Z, as far as that has it."
+        "Kafka has deleted events of orders: 1 of its Kafka partitions begin after"
+        " 1970-01-01T00:16:40.000Z, the last of them at 1970-01-01T00:16:41.500Z. It reads the"
+        " archive orders-kept from 1970-01-01T00:16:40.000Z on, as far as that has events."
     )
 
 
@@ -351,12 +352,12 @@ def test_a_pipeline_names_tables_of_its_own_tenant_and_writes_those_that_are_its
     ):
         document = {"steps": [{"enrich": ENRICH}], "to": [{"dead": True}], "match": None} | wrong
         assert code(put(gateway, **document)) == (*said, pointer)
-    # A named table stays, and stays this pipeline's.
+    # A table that a pipeline names cannot be deleted or get another writer.
     for name in ("customers", "sums"):
         assert code(gateway.client.delete(f"/v1/tables/{name}"))[:2] == (409, "table_in_use")
     taken = gateway.client.put("/v1/tables/sums", json={})
     assert (taken.status_code, taken.json()["pointer"]) == (400, "/written_by")
-    # A key for some streams only neither sees nor changes it.
+    # A key for some of its streams neither sees nor changes the pipeline.
     assert code(gateway.client.get(PATH, headers=as_key("some")))[:2] == (403, "scope_missing")
 
 
@@ -372,7 +373,7 @@ def test_what_keeps_something_has_a_topic_for_it_and_begins_anew_when_it_is_made
     assert "hifi.kept.sales" not in topics
     assert put(gateway, **KEPT).status_code == 200
     assert "hifi.kept.sales" in topics
-    # Its kept state covers all earlier events, so it cannot pause keeping it.
+    # The kept state covers all earlier events, so a change may not stop keeping it.
     assert code(put(gateway)) == (422, "bad_pipeline", "/steps")
     gateway.client.delete(PATH)
     again = put(gateway)

@@ -23,7 +23,7 @@ from tests.support.gateway.gateway_fixtures import (
 
 
 def pipelines_of(*drawn: tuple[str, str, str]) -> dict[str, Pipeline]:
-    """Pipelines by name, each with the stream that it reads and the one that it writes."""
+    """Return pipelines by name; each is given as name, source stream and output stream."""
     return {
         name: Pipeline.of({"name": name, "from": {"stream": reads}, "to": [{"stream": writes}]})
         for name, reads, writes in drawn
@@ -35,7 +35,7 @@ def a_place(stream: str, offset: int) -> Origin:
 
 
 def done(who: str, offset: int) -> Receipt:
-    """A pipeline or a destination says that it has an event of its stream."""
+    """Return the receipt of a pipeline or destination for an event of its stream."""
     stream = who.split("/", maxsplit=1)[0]
     event = replace(an_event(offset), origin=a_place(stream, offset), stream=stream)
     receipt = a_receipt(offset, ReceiptOutcome.DELIVERED, "status_200")
@@ -71,7 +71,7 @@ def test_events_are_followed_through_pipelines_to_the_destinations_beyond() -> N
         ("one", a_place("eu", 41), "d-2", of, 2_006),
         ("two", a_place("eu-sums", 70), "s-1", a_place("eu", 40), 2_007),
         ("secret", a_place("hidden", 1), "h-1", of, 2_007),
-        # From another time: an earlier event had this place.
+        # Too old: an earlier event had this place.
         ("one", a_place("eu", 5), "old", of, 900_000),
     ]
     publisher = FakePublisher([stream_topic("orders")])
@@ -139,7 +139,7 @@ def test_who_may_see_the_stream_is_told_by_which_restore_events_came_there_again
 
 
 def a_restore(restore: str, to_stream: str, *offsets: int) -> RestoredEvents:
-    """A restore of the events at these offsets."""
+    """Return a restore of the events at these offsets."""
     return RestoredEvents(
         id=restore,
         tenant="default",

@@ -1,4 +1,4 @@
-"""A request is found by the id of its answer, by its tenant only, and never wrongly missing."""
+"""A request is found by its id, by its own tenant only, and is never wrongly called missing."""
 
 import asyncio
 import threading
@@ -40,7 +40,7 @@ from tests.support.gateway.gateway_fixtures import (
 
 
 def an_id(*, age_ms: int = 0) -> str:
-    """An id such as the gateway made it some time ago."""
+    """Return an id that the gateway could have made `age_ms` ago."""
     made = next(request_ids())
     came_ms = (request_time_ms(made) or 0) - age_ms
     head = f"{came_ms:012x}"
@@ -221,7 +221,7 @@ def test_what_was_just_accepted_is_waited_for(gateway: RunningGateway, kept: Fak
     request_id = an_id()
     kept.late = [a_ledger_row(request_id)]
     assert get(gateway, request_id).json()["count"] == 3
-    # Nobody waits for an old request: its rows must be there already.
+    # The search does not wait for late rows of an old request.
     old_id = an_id(age_ms=DAY_MS)
     kept.late = [a_ledger_row(old_id)]
     assert refused(gateway, old_id) == (404, "unknown_receipt")
@@ -238,7 +238,7 @@ def test_an_id_that_is_nowhere_is_unknown_only_when_nothing_can_be_on_its_way(
     asked = len(kept.asked)
     assert refused(gateway, an_id(age_ms=7 * DAY_MS + 1_000)) == (404, "unknown_receipt")
     assert refused(gateway, an_id(age_ms=-DAY_MS)) == (404, "unknown_receipt")
-    assert len(kept.asked) == asked, "nothing was read for what cannot be there"
+    assert len(kept.asked) == asked, "an impossible request must not be searched for"
 
 
 def test_a_search_that_did_not_end_is_no_unknown_and_can_be_gone_on_with(
@@ -254,7 +254,7 @@ def test_a_search_that_did_not_end_is_no_unknown_and_can_be_gone_on_with(
     assert round(1_000 * until.timestamp()) == kept.read_until_ms
     get(gateway, request_id, **{"from": answer.json()["read_until"]})
     assert kept.asked[-1][0] == kept.read_until_ms
-    # A time before all calendars does no harm: the search begins with the request.
+    # A time before the first possible date does no harm: the search begins at the request.
     refused(gateway, request_id, **{"from": "0001-01-01T00:00:00+14:00"})
     assert kept.asked[-1][0] == came_ms
 
@@ -341,7 +341,7 @@ def test_a_tenant_that_searches_much_leaves_room_for_others(kept: FakeReceipts) 
             while not kept.asked and monotonic() < deadline_s:
                 sleep(0.01)
             assert answered(as_other, an_id()) == 404
-            assert len(kept.asked) == 2, "one search of each tenant has begun"
+            assert len(kept.asked) == 2, "one search of each tenant must have begun"
         finally:
             released.set()
         assert [one.result(timeout=10) for one in slow] == [200] * 3
@@ -363,7 +363,7 @@ def test_the_id_of_an_answer_is_the_id_in_the_ledger(kept: FakeReceipts) -> None
             asyncio.run(ledger.flush())
             return bool(publisher.stored(ACKED))
 
-        wait_until(is_noted, what="the ledger has them")
+        wait_until(is_noted, what="the ledger has the events")
         kept.ledger = [AckedRow.from_bytes(event.value) for event in publisher.stored(ACKED)]
         said = get(running, sent["request_id"]).json()
     assert (said["count"], said["is_complete"]) == (2, True)

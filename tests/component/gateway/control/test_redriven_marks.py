@@ -1,4 +1,4 @@
-"""A process reads marks of resent events once, even in parts, and forgets them in time."""
+"""A process reads marks of resent events once, even in parts, and drops old ones."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ NEVER_S = float("inf")
 
 
 class ScriptedReader:
-    """Holds marks, counts the records that are read, and gives one record at a time."""
+    """Holds marks, counts the records that are read, and returns one record at a time."""
 
     def __init__(self, *keys: str) -> None:
         self.keys = list(keys)

@@ -1,4 +1,4 @@
-"""A PUT with `"dry_run": true` is judged as any other, and changes nothing."""
+"""A PUT with `"dry_run": true` is checked like any other, and changes nothing."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, 
 
 TOKEN = {"kind": "bearer", "token": "hunter2"}
 SHOP = "/v1/streams/orders/destinations/shop"
-# Each kind, with something that it takes and something that it does not.
+# For each kind: a path, a valid object and an invalid one.
 OBJECTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("/v1/streams/bills", {"partition_count": 3}, {"partition_count": 0}),
     ("/v1/streams/orders", {"key_pointer": "/user"}, {"partition_count": 2}),
@@ -56,7 +56,7 @@ def test_it_is_judged_answered_and_not_done(
     assert refused.status_code in {400, 404, 422}
     assert (config.configuration, gateway.store.topics) == (before, topics)
     assert gateway.client.put(path, json=wrong).json()["code"] == refused.json()["code"]
-    # The real request has the answer that the rehearsal gave.
+    # The real request gets the same answer as the dry run.
     done = gateway.client.put(path, json=right | {"dry_run": False})
     assert (tried.status_code, [*tried.json()]) == (done.status_code, [*done.json()])
     assert config.configuration != before
@@ -86,7 +86,7 @@ def test_a_rehearsal_is_asked_for_by_true_and_by_nothing_else(
     before = config.configuration
     refused = gateway.client.put("/v1/streams/bills", json={"dry_run": 1})
     assert (refused.status_code, refused.json()["pointer"]) == (400, "/dry_run")
-    # A key's text is made and shown: there is nothing to rehearse.
+    # Making a key shows a new text, so a dry run makes no sense.
     refused = gateway.client.put("/v1/keys/shop", json={"scopes": ["write"], "dry_run": True})
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_object")
     assert config.configuration == before

@@ -1,4 +1,4 @@
-"""A name outlives what it named: whose it was, keeps it and all that was sent under it."""
+"""A name outlives the removed object: its owner keeps it and all events sent under it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,7 +86,7 @@ def test_a_freed_name_is_nobody_elses_while_anything_is_left_under_it(
     days_later(config, 47.9)
     assert status(gateway, "bravo", "PUT", STREAM, json={}) == 409
     days_later(config, 0.2)
-    # Kafka has deleted it meanwhile.
+    # Kafka has deleted the dead letters meanwhile.
     letters.letters.clear()
     made = ask(gateway, "bravo", "PUT", STREAM, json={})
     # An existing topic cannot lose partitions.
@@ -124,7 +124,7 @@ def test_what_became_of_a_removed_streams_events_is_still_its_owners(
     assert [gone["name"] for gone in listed["removed"]] == ["shop"]
     found = ask(gateway, "acme", "GET", f"{STREAM}/dead-letters").json()["dead_letters"]
     assert [letter["id"] for letter in found] == ["e1"]
-    # All of them can be looked at; only those with a destination can be sent again.
+    # All dead letters can be read; only those with a destination can be sent again.
     newest = "/v1/dead-letters:newest"
     shown = ask(gateway, "acme", "GET", newest).json()
     assert (shown["matching"], shown["redrivable"]) == (2, 1)
@@ -157,7 +157,7 @@ def test_who_makes_a_destination_again_goes_on_with_it_unstopped(
     assert (made.status_code, made.json()["resumed_at_ms"]) == (201, 0)
     assert status(gateway, "acme", "DELETE", TO) == 204
     (gone,) = config.configuration.removed_destinations.values()
-    # No address, no secret: none of them is needed any more.
+    # Address and secrets are not kept, as they are no longer needed.
     kept = {"stream", "name", "tenant", "removed_at_ms", "starts_late"}
     assert set(gone.to_fields()) == kept
     again = ask(gateway, "acme", "PUT", TO, json=made.json())

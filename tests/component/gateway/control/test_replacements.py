@@ -33,7 +33,7 @@ DAILY: dict[str, Any] = BY_COUNTRY | {
 }
 
 
-# The tables of which this machine has copies.
+# The topics of tables of which this machine has copies.
 COPIES = ("hifi.table.sums", "hifi.table.sums.2")
 PLAIN: dict[str, Any] = DAILY | {"steps": [], "to": [{"stream": "eu"}]}
 
@@ -54,7 +54,7 @@ def gateway(config: FixedConfig) -> Iterator[RunningGateway]:
 
 
 def look(gateway: RunningGateway, config: FixedConfig, copies: tuple[str, ...] = COPIES) -> None:
-    """Look for finished replacements, as each gateway does again and again."""
+    """Look for finished replacements, as each gateway does regularly."""
     switching = Switching(config, gateway.store, lambda table: table.topic in copies)
     asyncio.run_coroutine_threadsafe(switching.look(), gateway.loop).result(timeout=30)
 
@@ -86,7 +86,7 @@ def test_it_is_built_beside_what_runs_and_takes_its_place_with_its_tables(
     look(gateway, config)
     assert gateway.client.get(BUILT).json()["state"]["behind"] == 1_000_000
     assert gateway.client.get(PATH).json()["generation"] == 1
-    # A small backlog does not count either: nothing of it has been read.
+    # A small backlog is not enough, either: nothing has been read yet.
     tell(gateway, config, behind=10)
     look(gateway, config)
     assert gateway.client.get(PATH).json()["generation"] == 1
@@ -115,7 +115,7 @@ def test_what_is_given_up_is_never_found_by_what_is_built_next(
     again = gateway.client.put(BUILT, json=DAILY)
     assert again.json()["document"]["generation"] == 3
     assert config.configuration.replacements["sales"].tables == {"sums": 3}
-    # A new attempt during a build is a replacement of its own.
+    # A second PUT during a build starts another replacement.
     more = gateway.client.put(BUILT, json=DAILY)
     assert more.json()["document"]["generation"] == 4
 
@@ -146,9 +146,9 @@ def test_a_pipeline_that_is_removed_takes_along_what_is_built_for_it(
 @pytest.mark.parametrize(
     ("path", "document", "status", "said"),
     [
-        (f"{BUILT}?from=soon", DAILY, 400, "none of 90m, 12h"),
-        (BUILT, PLAIN, 422, "put it as it is"),
-        (BUILT, DAILY | {"from": {"stream": "eu"}}, 422, "for good"),
+        (f"{BUILT}?from=soon", DAILY, 400, "must be like 90m, 12h"),
+        (BUILT, PLAIN, 422, "PUT the pipeline itself"),
+        (BUILT, DAILY | {"from": {"stream": "eu"}}, 422, "where the pipeline has its position"),
         (BUILT, DAILY | {"colour": "red"}, 422, "no such setting"),
         (BUILT, DAILY | {"to": [{"table": "nowhere"}]}, 404, "nowhere"),
         ("/v1/pipelines/none/replacement", DAILY, 404, "no pipeline"),

@@ -1,4 +1,4 @@
-"""The gateway's page of its API: every path, readable without scripts, and nothing else may run."""
+"""The gateway's API page shows every path without scripts, and its policy lets none run."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def test_a_browser_shows_every_path_to_anybody(browser: Browser, gateway: Runnin
     with browser.page() as tab:
         tab.open(f"{gateway.url}/docs")
         shown = tab.run("document.body.innerText")
-        # The policy allows only our own style: with a wrong hash, no style would apply.
+        # The policy allows only our own style; with a wrong hash no style would apply.
         assert tab.run("getComputedStyle(document.querySelector('pre')).overflowX") == "auto"
         broken = "[...document.querySelectorAll('a[href^=\"#\"]')].filter("
         broken += "a => !document.getElementById(a.hash.slice(1))).map(a => a.hash)"

@@ -1,4 +1,4 @@
-"""Connections that stay open between requests: for how long, how many, and how they end."""
+"""Connections that stay open between requests: how long, how many, and how they end."""
 
 import asyncio
 import socket
@@ -22,10 +22,10 @@ TOPIC = stream_topic("orders")
 PATH = "/v1/streams/orders/events"
 HEAD = f"POST {PATH} HTTP/1.1\r\nhost: g\r\ncontent-type: application/json\r\n"
 REQUEST = f'{HEAD}content-length: 12\r\n\r\n[{{"id":"a"}}]'.encode()
-# How long AWS' and nginx' balancers keep a connection on which nothing is asked.
+# How long the balancers of AWS and nginx keep an idle connection.
 BALANCERS_S = 60
 ROOM = 20
-# Two requests with a rest between them.
+# Two requests with a pause between them.
 JDK = r"""
 import java.net.URI;
 import java.net.http.*;
@@ -73,7 +73,7 @@ def connected(gateway: RunningGateway, *, source: str = "127.0.0.1") -> socket.s
 
 
 def asked(wire: socket.socket) -> bytes:
-    """One request's answer; empty if the connection had ended."""
+    """Send a request and return its answer, which is empty if the connection had ended."""
     try:
         wire.sendall(REQUEST)
         return wire.recv(4_096)
@@ -130,7 +130,7 @@ def test_the_jdks_client_uses_its_connection_again(gateway: RunningGateway, tmp_
 def test_one_callers_idle_connections_keep_nobody_else_out(small: RunningGateway) -> None:
     other = connected(small, source="127.0.0.2")
     assert asked(other).startswith(b"HTTP/1.1 200")
-    # Some have asked, some have said nothing, and some send a head that does not end.
+    # Some have sent a request, some nothing, and some a head that does not end.
     crowd = []
     for number in range(3 * ROOM):
         wire = connected(small)
@@ -156,7 +156,7 @@ def test_nobody_loses_a_request_to_make_room(
         wire.sendall(REQUEST)
     wait_until(
         lambda: small.connections(lambda one: one.closes_at_s) == [None] * ROOM,
-        what="all of them are under way",
+        what="all requests are under way",
     )
     with connected(small) as refused:
         assert refused.recv(1) == b""
@@ -177,7 +177,7 @@ def test_who_asks_while_we_end_is_answered_and_told_to_go(
     at_work.sendall(REQUEST)
     assert publisher.published.wait(5)
     letting_go = asyncio.run_coroutine_threadsafe(gateway.server.let_go(within_s=10), gateway.loop)
-    wait_until(lambda: bool(gateway.server.config.encoded_headers), what="it lets go")
+    wait_until(lambda: bool(gateway.server.config.encoded_headers), what="it is ending")
     publisher.release()
     for wire in (at_work, idle, connected(gateway)):
         answer = wire.recv(4_096) if wire is at_work else asked(wire)
@@ -185,7 +185,7 @@ def test_who_asks_while_we_end_is_answered_and_told_to_go(
         assert b"connection: close" in answer
         assert wire.recv(1) == b""
         wire.close()
-    # All are gone, so nothing is waited for.
+    # All connections are gone, so the stop does not wait.
     letting_go.result(timeout=5)
     assert len(publisher.stored(TOPIC)) == 4
 

@@ -1,4 +1,4 @@
-"""Requests that came in one piece, past uvicorn: no promise of a connection is lost on the way."""
+"""Requests in one piece bypass uvicorn, and their connections keep all promises."""
 
 import json
 import re
@@ -32,7 +32,7 @@ HEAD = (
     "Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 )
 ANSWER = re.compile(rb"HTTP/1.1 (\d+) .*?\r\ncontent-length: (\d+)(?:\r\n.*?)?\r\n\r\n", re.DOTALL)
-# Ids that differ for each request.
+# Generated ids, which differ for each request.
 MADE = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}")
 BODIES = (
     b'{"id":"a","time":"2026-11-23T10:00:00Z"}',
@@ -81,7 +81,7 @@ def request(body: bytes, more: str = "") -> bytes:
 
 
 def answers(wire: socket.socket, count: int) -> list[int]:
-    """The statuses of the next `count` answers."""
+    """Return the statuses of the next `count` answers."""
     data, statuses = b"", list[int]()
     while len(statuses) < count:
         data += wire.recv(65_536)
@@ -107,7 +107,7 @@ def connection_of(gateway: RunningGateway) -> "DoorProtocol":
 
 
 def is_at_work(gateway: RunningGateway) -> bool:
-    """Whether uvicorn serves a request."""
+    """Return whether uvicorn is serving a request."""
     return any(gateway.connections(lambda one: one.cycle))
 
 
@@ -141,7 +141,7 @@ def test_what_is_sent_behind_a_request_under_way_is_answered_after_it_in_order(
     assert publisher.published.wait(10)
     wire.sendall(request(b'{"id":"b"}') + request(b"[]") + b"GET /none HTTP/1.1\r\nhost: g\r\n")
     connection = connection_of(gateway)
-    wait_until(lambda: bool(connection._behind), what="the others have come")
+    wait_until(lambda: bool(connection._behind), what="the others have arrived")
     wire.sendall(b"\r\n")
     publisher.release()
     assert answers(wire, 4) == [200, 200, 200, 404]
@@ -174,7 +174,7 @@ def test_who_leaves_early_has_sent_the_event_all_the_same(
     assert publisher.published.wait(10)
     wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))
     wire.close()
-    wait_until(lambda: not gateway.server.server_state.connections, what="it is gone")
+    wait_until(lambda: not gateway.server.server_state.connections, what="the connection is gone")
     publisher.release()
     wait_until(lambda: stored(publisher) == ["a"], what="the event is stored")
     assert gateway.client.get("/v1/limits").status_code == 200
@@ -188,7 +188,7 @@ def test_who_has_said_all_with_more_behind_is_answered_on_all_of_it(
     assert publisher.published.wait(10)
     wire.sendall(request(b'{"id":"b"}') + request(b'{"id":"c"}'))
     connection = connection_of(gateway)
-    wait_until(lambda: bool(connection._behind), what="the others have come")
+    wait_until(lambda: bool(connection._behind), what="the others have arrived")
     wire.shutdown(socket.SHUT_WR)
     publisher.release()
     assert answers(wire, 3) == [200] * 3
@@ -219,7 +219,7 @@ def test_what_is_idle_behind_such_a_request_is_closed_and_not_sooner(
         for nth in range(3):
             assert asked(wire, request(b'{"id":"%d"}' % nth)) == 200
             time.sleep(0.8)
-        # Slow is not idle.
+        # A connection with a slow request is not idle.
         publisher.hold()
         wire.sendall(request(b'{"id":"last"}'))
         time.sleep(2.5)
@@ -292,7 +292,7 @@ def test_bytes_of_requests_under_way_are_bounded_and_given_back(
 def test_the_door_and_the_way_of_all_others_give_the_same_answer_and_store_the_same(
     gateway: RunningGateway, publisher: FakePublisher, more: str
 ) -> None:
-    """A request in two pieces takes the other way."""
+    """A request in two pieces passes through uvicorn."""
     for body in BODIES:
         data, found = request(body, more), []
         for cut in (len(data), len(data) - 5):

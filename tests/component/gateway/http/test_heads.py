@@ -1,4 +1,4 @@
-"""Heads that could be read in two ways, over raw sockets; what the standards ask of a server."""
+"""Ambiguous heads over raw sockets, and what the standards require of a server."""
 
 import asyncio
 import json
@@ -37,12 +37,12 @@ def head(*lines: str, path: str = PATH) -> bytes:
 
 
 def exchange(gateway: RunningGateway, *pieces: bytes) -> tuple[int, dict[str, object]]:
-    """Send each piece in a segment of its own, and no more; the status and body of the answer."""
+    """Send each piece in its own segment, then close; return the answer's status and body."""
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=5) as wire:
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in pieces:
             wire.sendall(piece)
-        # The client has said all (RFC 9112, 9.6: it may half-close) and waits for its answer.
+        # The client has sent all (RFC 9112, 9.6: it may half-close) and waits for its answer.
         wire.shutdown(socket.SHUT_WR)
         answer = wire.makefile("rb").read()
     status, _, body = answer.partition(b"\r\n\r\n")
@@ -58,7 +58,7 @@ def test_who_half_closes_is_answered(
         wire.sendall((head(*USUAL) + BODY) * request_count)
         assert publisher.published.wait(5)
         wire.shutdown(socket.SHUT_WR)
-        # Once this is answered, the gateway has seen that nothing more comes.
+        # Once this is answered, the gateway has seen the close.
         assert gateway.client.get("/v1/streams").status_code == 200
         publisher.release()
         answers = wire.makefile("rb").read()
@@ -89,7 +89,7 @@ def test_who_has_left_during_the_first_look_at_a_stream_is_not_waited_for(
         path = f"{PATH}?after=0&wait_s=20"
         leaving.sendall(f"GET {path} HTTP/1.1\r\nhost: h\r\n\r\n".encode())
         assert looking.wait(10)
-    # Once this is answered, the gateway has seen that nothing more comes.
+    # Once this is answered, the gateway has seen the close.
     assert gateway.client.get("/v1/streams").status_code == 200
     has_left.set()
     wait_until(lambda: not gateway.server.server_state.tasks, what="the request has ended")
@@ -128,7 +128,7 @@ def test_what_may_stand_there_once_stands_there_once(
 
 
 def test_preferences_in_two_lines_add_up(gateway: RunningGateway) -> None:
-    # RFC 7240, 2: several Prefer lines are as one.
+    # RFC 7240, 2: several Prefer lines count as one.
     lines = ("prefer: handling=strict", "prefer: return=minimal")
     status, answer = exchange(
         gateway, head(*USUAL[:2], *lines, "content-length: 12") + b"[{},     3 ]"

@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: schemathesis tries what it allows, and what it does not."""
+"""The OpenAPI document is true: schemathesis sends requests that it allows and forbids."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,15 +27,15 @@ from tests.support.gateway.gateway_fixtures import (
 
 REQUEST_ID = next(request_ids())
 JSON, PROBLEM = "application/json", "application/problem+json"
-# They read a stream's log, and this gateway has no Kafka: tests/integration/gateway asks them.
+# These read a stream's log, and this gateway has no Kafka: tests/integration/gateway tests them.
 READ_THE_LOG = ("/events", "/events:resend", "/spread", "/statements", "/ids")
-# Enough that each operation sees every kind of fault, and bounded in time.
+# Enough for every kind of fault in each operation, and few enough to be quick.
 EXAMPLES = 25
 
 
 @pytest.fixture
 def gateway() -> Iterator[RunningGateway]:
-    """A gateway for each operation, so that none sees the changes of another."""
+    """Start a gateway for each operation, so that none sees the changes of another."""
     publisher, config = FakePublisher([stream_topic("orders")]), config_with("orders")
     kept = FakeReceipts([a_ledger_row(REQUEST_ID)])
     with running_gateway(publisher, config, receipts=kept) as running:
@@ -43,7 +43,7 @@ def gateway() -> Iterator[RunningGateway]:
 
 
 def answered(gateway: RunningGateway) -> float:
-    """How many requests the gateway has answered."""
+    """Return how many requests the gateway has answered."""
     return sum(
         sample.value
         for family in gateway.metrics.registry.collect()
@@ -64,12 +64,12 @@ def test_the_application_does_what_the_document_says(
     raw = httpx.get(f"{gateway.url}/openapi.json").json()
     for operation in raw["paths"][path].values():
         for parameter in operation.get("parameters", ()):
-            # Mostly an existing stream, or nearly all answers would be 404.
+            # Use an existing stream mostly, as nearly all answers would be 404 otherwise.
             if parameter["name"] == "stream":
                 is_there = [] if path.endswith(READ_THE_LOG) else ["orders", "orders"]
                 parameter["schema"] = {"enum": [*is_there, "nobodys"]}
             if parameter["name"] == "table" and "/rows" in path and method == "get":
-                # This gateway has no copies: what it answers of rows is in test_table_rows.py.
+                # This gateway has no copies of tables: test_table_rows.py tests rows.
                 parameter["schema"] = {"enum": ["nobodys"]}
             if parameter["name"] == "request_id":
                 parameter["schema"] = {
@@ -104,7 +104,7 @@ def test_the_application_does_what_the_document_says(
         case.call_and_validate(checks=checks)
 
     run()
-    assert answered(gateway) > before, "nothing was tried"
+    assert answered(gateway) > before, "no request was sent"
 
 
 def test_every_status_of_every_path_has_an_example() -> None:
@@ -196,7 +196,7 @@ def test_every_code_of_the_catalogue_is_described() -> None:
         .get("application/problem+json", {})
         .get("examples", {})
     }
-    # A path that does not exist is on no list.
+    # `not_found` is for unknown paths, which are not in the document.
     assert codes == set(CATALOGUE) - {"not_found"}
 
 

@@ -1,4 +1,4 @@
-"""A broker that resets its connections, at any moment: clients go on with the next one."""
+"""A broker resets its connections at any moment: clients continue with a new one."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ _PATIENCE_S = 10.0
 
 
 class ResettingBroker:
-    """Says that it is the only broker, and resets its connections on demand."""
+    """Claims to be the only broker, and resets its connections on demand."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -42,7 +42,7 @@ class ResettingBroker:
             writer.write(_SIZE.pack(len(answer)) + answer)
 
     def reset(self) -> None:
-        """Like a process that is killed with `kill -9`."""
+        """Reset all connections, as if the process were killed with `kill -9`."""
         for writer in self._writers:
             raw = writer.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
@@ -81,7 +81,7 @@ async def until_closed(client: KafkaClient) -> None:
     async with asyncio.timeout(_PATIENCE_S):
         while not connection._writer.transport.is_closing():  # noqa: ASYNC110 - no event for it
             await asyncio.sleep(0)
-    assert connection.connected(), "the client knows already"
+    assert connection.connected(), "the client must not know of the reset yet"
 
 
 @pytest.mark.parametrize("turns", range(4))
@@ -106,7 +106,7 @@ def test_a_client_still_learns_who_leads_after_a_reset(turns: int) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
         asked = broker.asked
-        # It asks for a new topic at once; for a known one it would wait.
+        # The client asks for a new topic at once; for a known one it would wait.
         client.add_topic("new")
         async with asyncio.timeout(_PATIENCE_S):
             while not await client.force_metadata_update():  # noqa: ASYNC110 - no event for it

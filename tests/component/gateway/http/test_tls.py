@@ -1,4 +1,4 @@
-"""TLS with client certificates: the common name is the tenant; without one there is no entry."""
+"""TLS with client certificates: the common name is the tenant; without one it is refused."""
 
 import socket
 import ssl
@@ -67,5 +67,5 @@ def test_who_never_agrees_on_tls_is_not_waited_for(
         running_gateway(FakePublisher([]), FixedConfig(), settings) as found,
         socket.create_connection(("127.0.0.1", found.port), timeout=20) as silent,
     ):
-        # Nobody else closes it: the client waits longer, and so did the server.
+        # Only this deadline can close it: the client waits longer, and the server once did.
         assert silent.recv(1) == b""

@@ -1,4 +1,4 @@
-"""Requests with events have spans, with the sender's as parents, and never wait for a collector."""
+"""Requests with events have spans below the sender's, and never wait for a collector."""
 
 import socket
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ def test_a_request_and_its_way_into_kafka_are_spans_of_the_senders_trace(
     assert request["attributes"]["hifi.events"] == 2
     assert request["attributes"]["http.response.status_code"] == 200
     assert (request["service"], request["by"]) == ("hifi-gateway", "me")
-    # Later spans of the events stand below the request.
+    # Later spans of the events are children of the request's.
     assert traceparents(publisher) == [f"00-{trace_id}-{request['spanId']}-01"] * 2
 
 
@@ -116,12 +116,12 @@ def test_a_collector_that_hangs_keeps_nobody_and_what_waits_for_it_is_bounded() 
         exporter = SpanExporter(url, "a", headers={}, count=count)
         exporter.offer(a_span(), whose="first")
         heard, _ = deaf.accept()
-        # Its thread waits for an answer now.
+        # The exporter's thread now waits for an answer.
         begun_s = monotonic()
         for _ in range(SHARE_MAX + 10):
             exporter.offer(a_span(), whose="flood")
         assert counts["dropped"] == 10
-        # The others have room still, as long as there is any.
+        # Others may still use all remaining room.
         for number in range(WAITING_MAX):
             exporter.offer(a_span(), whose=str(number))
         assert counts["dropped"] == 10 + SHARE_MAX

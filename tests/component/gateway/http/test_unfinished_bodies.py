@@ -1,4 +1,4 @@
-"""Bodies that never come to their end keep nobody else out: the largest holder loses them."""
+"""Unfinished bodies keep nobody else out: the tenant that holds most of them loses them."""
 
 import select
 import socket
@@ -24,7 +24,7 @@ KEYS = {
     for tenant, text in TEXTS.items()
 }
 STREAMS = {f"s-{tenant}": Stream(f"s-{tenant}", tenant=tenant) for tenant in TENANTS}
-# The largest body that the control plane takes, and how many it takes at once.
+# The largest body that the control plane accepts, and how many at once.
 OBJECT_BYTES, OBJECTS_AT_ONCE = 1_048_576, 4
 
 
@@ -44,7 +44,7 @@ def headers(tenant: str) -> dict[str, str]:
 def begin(
     gateway: RunningGateway, request: str, tenant: str, whole: int, sent: int
 ) -> socket.socket:
-    """Send a request of `whole` bytes whose last ones do not come."""
+    """Begin a request of `whole` bytes, and send only the first `sent`."""
     wire = socket.create_connection(("127.0.0.1", gateway.port), timeout=10)
     lines = [f"{request} HTTP/1.1", "host: a", *map(": ".join, headers(tenant).items())]
     head = "\r\n".join([*lines, f"content-length: {whole}", "\r\n"])
@@ -59,7 +59,7 @@ def is_answered(wire: socket.socket) -> bool:
 def wait_until(is_so: Callable[[], bool]) -> None:
     until_s = time.monotonic() + 8
     while not is_so():
-        assert time.monotonic() < until_s, "it did not come to that"
+        assert time.monotonic() < until_s, "it did not happen within 8 s"
         time.sleep(0.02)
 
 
@@ -75,7 +75,7 @@ def test_objects_that_never_end_do_not_close_the_control_plane(gateway: RunningG
             )
             for nth in range(OBJECTS_AT_ONCE)
         ]
-        # Nobody loses a body to one of their own.
+        # A tenant's own request does not drop its earlier ones.
         wait_until(lambda: put("acme").status_code == 503)
         assert not any(map(is_answered, wires))
         made = put("globex")

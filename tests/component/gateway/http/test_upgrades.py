@@ -1,4 +1,4 @@
-"""Offers to upgrade: whoever makes one is served HTTP/1.1, and their body is read all the same."""
+"""Clients that offer an upgrade are served HTTP/1.1, and their bodies are read as usual."""
 
 import json
 import socket
@@ -53,7 +53,7 @@ def gateway(publisher: FakePublisher) -> Iterator[RunningGateway]:
 
 
 def request(body: bytes = TWO, *, is_chunked: bool = False, more: str = "") -> bytes:
-    """A POST of NDJSON that offers to speak HTTP/2."""
+    """Return a POST of NDJSON that offers HTTP/2."""
     head = f"POST {PATH} HTTP/1.1\r\nhost: g\r\ncontent-type: application/x-ndjson\r\n{more}{OFFER}"
     if not is_chunked:
         return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
@@ -63,7 +63,7 @@ def request(body: bytes = TWO, *, is_chunked: bool = False, more: str = "") -> b
 
 
 def exchange(port: int, pieces: list[bytes], *, answer_count: int = 1) -> list[tuple[int, bytes]]:
-    """Send the pieces, each in a segment of its own; the status and body of each answer."""
+    """Send each piece in its own segment, and return the status and body of each answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=5) as wire:
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""Accumulators against a scripted broker: what travels together, and what becomes of it."""
+"""Accumulators against a scripted broker: which events share a batch, and their fates."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -26,7 +26,7 @@ class Builder(RecordBatch):
 
 
 class Broker:
-    """Takes batches, each of which waits for `report` or `fail`."""
+    """A broker that takes batches, each of which waits for `report` or `fail`."""
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
@@ -71,7 +71,7 @@ class Broker:
 
 
 def scenario(test: Callable[[Broker], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test in a loop, with a broker of its own."""
+    """Run a test in a loop with its own broker."""
 
     def run() -> None:
         async def play() -> None:
@@ -146,7 +146,7 @@ async def test_what_was_not_handed_over_in_time_is_withdrawn_and_never_sent(b: B
     assert not late[0].done()
     b.report(10, 11)
     reports = await told(on_its_way + late)
-    assert b.batches == [["a"], ["d"]], "the withdrawn events were sent"
+    assert b.batches == [["a"], ["d"]], "withdrawn events must not be sent"
     assert [r.first_offset for r in reports] == [10, 11]
 
 
@@ -181,7 +181,7 @@ async def test_without_a_report_in_time_the_fate_is_unknown_and_stays_so(b: Brok
     assert b.accumulator.overdue_bytes == 1, "the event is still held"
     b.report(0)
     await b.until(lambda: b.accumulator.overdue_bytes == 0)
-    assert [r.fate for r in await told(slices)] == [Fate.UNKNOWN], "a told answer does not change"
+    assert [r.fate for r in await told(slices)] == [Fate.UNKNOWN], "a given answer must not change"
 
 
 @scenario

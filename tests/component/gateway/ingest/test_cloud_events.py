@@ -1,4 +1,4 @@
-"""CloudEvents over real HTTP, in structured, batched and binary mode: which are taken as what."""
+"""CloudEvents over real HTTP, in structured, batched and binary mode: how each is stored."""
 
 import json
 from collections.abc import Iterator
@@ -55,12 +55,12 @@ def test_a_structured_cloud_event_is_stored_as_it_came(
 
 
 NO_CLOUD_EVENTS = [
-    # CloudEvents 1.0.2, Required Attributes: present, and no empty text.
+    # CloudEvents 1.0.2, Required Attributes: present, and not empty.
     ({"id": None}, "/id"),
     ({"source": ""}, "/source"),
     ({"type": 5}, "/type"),
     ({"specversion": "0.3"}, "/specversion"),
-    # Optional Attributes: if present, MUST be a non-empty string, or what their format says.
+    # Optional Attributes: if present, MUST be a non-empty string, or follow their format.
     ({"subject": ""}, "/subject"),
     ({"dataschema": ""}, "/dataschema"),
     ({"datacontenttype": ""}, "/datacontenttype"),
@@ -174,7 +174,7 @@ def with_subject(gateway: RunningGateway, sent: bytes) -> httpx.Response:
         ("caf\u00e9 \u20ac".encode(), "caf\u00e9 \u20ac"),
         ("caf\u00e9".encode("latin-1"), "caf\u00e9"),
         (b"Euro%20%E2%82%AC%20%F0%9F%98%80", "Euro \u20ac \U0001f600"),
-        # Percent-encoded twice is decoded once; one sign of percent is itself.
+        # A text encoded twice is decoded once; a single percent sign stays.
         (b"50%2525 100% %zz", "50%25 100% %zz"),
         (b'"quoted"', "quoted"),
         (rb'"a \"b\" \\ %22c%22"', 'a "b" \\ "c"'),
@@ -186,7 +186,7 @@ def test_attributes_in_headers_are_decoded_as_the_binding_says(
     gateway: RunningGateway, publisher: FakePublisher, sent: bytes, subject: str
 ) -> None:
     # HTTP binding 1.0.2, 3.1.3.2: double-quoted values MUST be unquoted, with their backslashes,
-    # then percent-decoded once. Raw UTF-8 is what senders write who do neither.
+    # then percent-decoded once. Senders that do neither write raw UTF-8.
     assert with_subject(gateway, sent).status_code == 200
     (value,) = values(publisher)
     assert json.loads(value)["subject"] == subject
@@ -219,7 +219,7 @@ def test_an_idempotency_key_covers_all_that_becomes_the_event(
     name = {"idempotency_key": f"key-{other}"}
     assert post(gateway, b"{}", **CE, **name).status_code == 200
     again = post(gateway, b"{}", **CE, **name, traceparent=f"00-{'1' * 32}-{'2' * 16}-01")
-    # A sender's tracer gives each try a span of its own.
+    # A sender's tracer gives each attempt its own span, so the headers differ.
     assert again.headers["idempotency-replayed"] == "true"
     changed = post(gateway, b"{}", **(CE | other), **name)
     assert (changed.status_code, changed.json()["code"]) == (422, "idempotency_key_reused")

@@ -1,4 +1,4 @@
-"""Every format and encoding over real HTTP, and what a sender may ask for besides."""
+"""Every format and encoding over real HTTP, and the other options of senders."""
 
 import gzip
 import threading

@@ -311,8 +311,8 @@ def test_a_client_that_leaves_does_not_stop_its_events(
         wire.sendall(_head(content_length=len(body)) + body)
         assert publisher.published.wait(5)
     publisher.release()
-    # The next answer comes over another connection, so it says nothing of the first one: ask
-    # the count of answers, which moves when the first request is through.
+    # The next answer comes over another connection, so it proves nothing about the first one:
+    # read the count of answers, which rises when the first request has been served.
     for _ in range(1_000):
         if gateway.sample("hifi_gateway_requests_total", route="events", status="200") > before:
             break
@@ -332,7 +332,7 @@ def test_an_answered_request_leaves_nothing_to_the_garbage_collector(
         left = sum(isinstance(one, RequestResponseCycle) for one in gc.get_objects())
     finally:
         gc.enable()
-    # Each open connection still holds its last one.
+    # Each open connection still holds its last request.
     assert left <= 5
 
 
@@ -348,10 +348,10 @@ def test_the_metrics_say_what_callers_were_told(
     publisher.fates |= {"b": Fate.NOT_STORED, "c": Fate.UNKNOWN}
     body = b'[{"id":"a"},{"id":"b"},{"id":"c"},7]'
     post(gateway, body)
-    # The gateway counts after its answer.
+    # The gateway counts after it has answered.
     wait_until(
         lambda: {word: told(word) - before[word] for word in before} == dict.fromkeys(before, 1),
-        what=lambda: f"each is told once more than {before}",
+        what=lambda: f"each is reported once more than {before}",
         timeout_s=10,
     )
     assert gateway.sample("hifi_gateway_body_bytes_total", stream="orders") - body_bytes == len(

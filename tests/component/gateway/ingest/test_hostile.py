@@ -1,4 +1,4 @@
-"""Input that is meant to hurt: never a 5xx, never a stack trace, and an answer in 50 ms."""
+"""Hostile input never gets a 5xx or a stack trace, and is answered in 50 ms."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ def gateway() -> Iterator[RunningGateway]:
 
 @pytest.fixture(scope="module")
 def patient() -> Iterator[RunningGateway]:
-    """One with the usual deadlines: on a busy machine 10 MB may take their time."""
+    """Start a gateway with the usual deadlines: on a busy machine 10 MB may take long."""
     publisher = FakePublisher([stream_topic("orders")])
     with running_gateway(publisher, config_with("orders")) as running:
         yield running
@@ -54,7 +54,7 @@ def test_bad_input_is_refused_at_once(patient: RunningGateway, name: str) -> Non
 def test_every_bad_input_is_answered_in_50_ms(
     patient: RunningGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # As in the real process, which keeps the memory that it frees.
+    # Keep freed memory, as the real process does.
     tune()
     slow = {}
     with capsys.disabled():
@@ -77,7 +77,7 @@ def tell(line: str) -> None:
 
 
 def try_hostile(gateway: RunningGateway, name: str, *, tries: int) -> list[float]:
-    """Send a body several times, and time each answer: none is a 5xx or shows our internals."""
+    """Send a body several times, and time each answer; none may be a 5xx or show internals."""
     body, encoding = ALL[name]()
     headers = {"content-type": "application/json"}
     if encoding == "ndjson":
@@ -86,7 +86,7 @@ def try_hostile(gateway: RunningGateway, name: str, *, tries: int) -> list[float
         headers["content-encoding"] = encoding
     took_s = []
     for _ in range(tries):
-        # Loopback's time for these bytes is not ours: the time runs from the last byte.
+        # Time from the last byte, as loopback's time for the body does not count.
         status, text, spent_s = exchange(gateway.port, headers, body)
         took_s.append(spent_s)
         assert status < 500, text
@@ -104,7 +104,7 @@ def exchange(port: int, headers: dict[str, str], body: bytes) -> tuple[int, str,
     head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with socket.create_connection(("127.0.0.1", port), timeout=20) as wire:
         begun_s = time.perf_counter()
-        # A request refused by its head may meet a closed connection; its answer is there.
+        # A request refused by its head may find the connection closed, but has its answer.
         with contextlib.suppress(BrokenPipeError):
             wire.sendall(head.encode() + b"\r\n" + body[:-1])
             begun_s = time.perf_counter()
@@ -166,7 +166,7 @@ def test_a_body_that_is_refused_by_its_head_is_dropped_and_the_connection_goes_o
 
 
 def drip(port: int, first: bytes, then: bytes) -> tuple[bytes, float]:
-    """Send a byte now and then until the gateway has had enough: what it said, and when."""
+    """Send a byte now and then until the gateway answers; return the answer and its time."""
     begun_s = time.monotonic()
     told = b""
     with socket.create_connection(("127.0.0.1", port), timeout=0.1) as wire:

@@ -1,4 +1,4 @@
-"""Unanswered requests of a tenant take room only for the bytes that have arrived."""
+"""A tenant's unanswered requests take room only for the bytes that have arrived."""
 
 import socket
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def test_what_is_announced_and_does_not_come_takes_no_room(gateway: RunningGatew
     with ExitStack() as idle:
         for _ in range(10):
             wire = socket.create_connection(("127.0.0.1", gateway.port), timeout=5)
-            # From here on the gateway waits for the body.
+            # Now the gateway waits for the body.
             assert announce(idle.enter_context(wire), 700_000) == b"HTTP/1.1 100 Continue\r\n"
         response = gateway.client.post(PATH, content=b"[{}]", headers=HEADERS)
     assert response.status_code == 200

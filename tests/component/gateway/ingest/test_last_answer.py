@@ -1,4 +1,4 @@
-"""A connection whose last answer was sent takes nothing more, and hurts nobody else."""
+"""A connection serves nothing after its last answer, and does not affect other senders."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ TOPIC = stream_topic("orders")
 
 
 class Gathering(FakePublisher):
-    """Events go through a real accumulator; Kafka takes all."""
+    """A publisher with a real accumulator, from which Kafka takes all events."""
 
     _opened: OpenTopic | None = None
 
@@ -54,7 +54,7 @@ def test_what_comes_behind_the_last_answer_of_a_connection_is_dropped(second: by
             assert b" 400 " in wire.recv(65_536)
             for piece in (refused[-4:], request(second)):
                 wire.sendall(piece)
-                # A later request is answered once the gateway has read that piece.
+                # Once a later request is answered, the gateway has read that piece.
                 assert gateway.client.get("/").status_code == 404
         with socket.create_connection(("127.0.0.1", gateway.port), timeout=8) as wire:
             wire.sendall(request(b'{"id":"c"}'))

@@ -20,7 +20,7 @@ REQUEST_ID = "01a1ff25-35c5-7a5b-b0e6-761692f0e9b6"
 
 
 class Publisher:
-    """Stores rows, or says that it did not."""
+    """A publisher that stores rows, or reports that it did not."""
 
     def __init__(self) -> None:
         self.rows: list[AckedRow] = []

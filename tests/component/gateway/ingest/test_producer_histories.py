@@ -18,13 +18,13 @@ from tests.support.kafka.kafka_model_client import ModelClient, event_value
 from tests.support.suite.virtual_time import VirtualTime
 
 _TOPIC = "ours"
-# The gateway's own deadlines, and its share of one for a request to a broker.
+# The gateway's own deadlines: for an answer, in the queue, and for a request to a broker.
 _ACK_S, _QUEUE_S, _REQUEST_S = 5.0, 1.5, 2.5
 _TROUBLE_S = 14.0
 
 
 class History:
-    """The answers that senders got, and the contents of the log once all is well again."""
+    """The answers that senders got, and the contents of the log after all faults have ended."""
 
     def __init__(self, seed: int, patch: pytest.MonkeyPatch) -> None:
         self.patch = patch
@@ -47,7 +47,7 @@ class History:
                 group.create_task(self._send(f"s{number}", rng.choice(publishers)))
         model.heal()
         async with asyncio.timeout(60):
-            # Also what is on the wire arrives, and each broker is up again.
+            # Let requests on the wire arrive, and each broker start again.
             await asyncio.sleep(10)
             while not model.is_level():  # noqa: ASYNC110 - the model has no event for it
                 await asyncio.sleep(1)
@@ -75,12 +75,12 @@ class History:
             events = [Event.of(id=i, key=key, value=event_value(i), headers=()) for i in ids]
             for report in await publisher.publish(_TOPIC, events):
                 for nth, position in enumerate(report.positions):
-                    assert ids[position] not in self.told, "each event is told once"
+                    assert ids[position] not in self.told, "an event got two answers"
                     self.told[ids[position]] = report.fate, loop.time()
                     if report.fate is Fate.STORED:
                         assert report.first_offset is not None
                         self.places[ids[position]] = report.partition, report.first_offset + nth
-            assert set(ids) <= self.told.keys(), "and each is told"
+            assert set(ids) <= self.told.keys(), "an event got no answer"
             await asyncio.sleep(rng.choice((0.01, 0.05, 0.3)))
 
     async def _make_trouble(self, model: ModelCluster) -> None:
@@ -110,7 +110,7 @@ class History:
             for event_id, at_s in client.written_at_s.items():
                 fate, told_s = self.told[event_id]
                 written["after its unknown"] += fate is Fate.UNKNOWN and at_s > told_s
-                written["after its no"] += fate is Fate.NOT_STORED and at_s > told_s
+                written["after its refusal"] += fate is Fate.NOT_STORED and at_s > told_s
         for event_id, (fate, _) in self.told.items():
             self.counted[fate.name] += 1
             is_there = event_id in where
@@ -129,9 +129,9 @@ _UNTRUTHS = (
     "yes, elsewhere",
     "twice",
     "after its unknown",
-    "after its no",
+    "after its refusal",
 )
-# Each of these must have happened, or the histories prove little.
+# Each of these must happen, or the histories prove little.
 _MUST_HAPPEN = (
     Fate.STORED.name,
     Fate.NOT_STORED.name,
@@ -151,12 +151,12 @@ _MUST_HAPPEN = (
 
 
 def play_histories(monkeypatch: pytest.MonkeyPatch, seeds: range) -> Counter[str]:
-    """Play them, and fail at the first that tells an untruth, with its seed."""
+    """Play histories, and fail with the seed of the first one with a false answer."""
     clock = VirtualTime(1_000.0)
     monkeypatch.setattr(batch_producer, "monotonic", clock.monotonic)
     monkeypatch.setattr(publisher, "monotonic", clock.monotonic)
     monkeypatch.setattr(publisher, "check_access", _let_in)
-    # A line for each attempt is half of the time.
+    # A log line for each attempt would take half of the time.
     quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
     monkeypatch.setattr(batch_producer, "log", structlog.wrap_logger(None, wrapper_class=quiet))
     counted: Counter[str] = Counter()
@@ -173,7 +173,7 @@ def play_histories(monkeypatch: pytest.MonkeyPatch, seeds: range) -> Counter[str
 
 
 async def _let_in(_: str) -> None:
-    """No broker of a model refuses anybody."""
+    """Allow everything, as the model's brokers do."""
 
 
 def test_acknowledged_is_in_the_log_in_100_histories(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,4 +184,4 @@ def test_acknowledged_is_in_the_log_in_100_histories(monkeypatch: pytest.MonkeyP
 @pytest.mark.timeout(3_600)
 def test_acknowledged_is_in_the_log_in_5000_histories(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = play_histories(monkeypatch, range(1_000, 6_000))
-    assert counted["refused 47"], "no straggler met the next epoch"
+    assert counted["refused 47"], "no late write met the next epoch"

@@ -1,4 +1,4 @@
-"""Trouble with one Kafka partition costs the others nothing, on scripted brokers."""
+"""Trouble with one Kafka partition does not affect others, with scripted brokers."""
 
 import asyncio
 from time import monotonic
@@ -50,7 +50,7 @@ def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(
         s.cluster.leaders["theirs"] = [-1]
         ours = s.publish("ours")
         under_way = await s.under_way("ours")
-        # Certain, as this batch was never handed over; one that was might be stored.
+        # This is certain, as the batch was never sent; a batch that was sent might be stored.
         assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
         assert "theirs" not in s.client.under_way
         under_way.store()
@@ -58,7 +58,7 @@ def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(
         theirs = s.publish("theirs")
         s.cluster.leaders["theirs"] = [1]
         (await s.under_way("theirs")).store()
-        assert await s.settled(theirs) is Fate.STORED, "it goes on when there is a leader"
+        assert await s.settled(theirs) is Fate.STORED, "it continues with a leader"
 
     play(test)
 
@@ -117,7 +117,7 @@ def test_after_an_error_its_partition_has_a_new_epoch_and_others_keep_theirs(
         assert await s.settled(theirs) is Fate.UNKNOWN
         again = s.publish("theirs")
         batch = await s.under_way("theirs")
-        assert batch.numbered == (7, 1, 0), "its numbers are broken in the old one"
+        assert batch.numbered == (7, 1, 0), "a new epoch must begin"
         batch.store()
         assert await s.settled(again) is Fate.STORED
         under_way.store()
@@ -187,7 +187,7 @@ def test_an_answer_that_cannot_be_read_makes_its_batch_unknown(
 
 
 async def gather_behind_one(s: Scene, first: str, others: list[str]) -> None:
-    """Publish to others while their broker has a request, and have all of it stored."""
+    """Publish to others while their broker has a request, and have all events stored."""
     published = [s.publish(first)]
     under_way = await s.under_way(first)
     published += [s.publish(topic) for topic in others]
@@ -270,7 +270,7 @@ def test_what_can_wait_is_done_while_kafka_has_a_batch_or_in_a_moment(
         s.publisher.meanwhile(lambda: done.append("idle"))
         await s.until(lambda: done)
         monkeypatch.setattr(batch_producer, "_MEANWHILE_S", 60)
-        # A fault in one of them costs no other.
+        # A fault in one of them must not stop the others.
         s.publisher.meanwhile(lambda: done.remove("not there"))
         s.publisher.meanwhile(lambda: done.append("busy"))
         publishing = s.publish("ours")

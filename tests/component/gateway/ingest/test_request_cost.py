@@ -1,4 +1,4 @@
-"""A request of one event takes few calls: a figure that no busy machine blurs.
+"""A request of one event takes few function calls, a figure that a busy machine does not blur.
 
 Benchmarks showed 30 more calls only as noise. Each rule cost little, but together they took an
 eighth of a request's processor time. If a new rule needs more calls, raise the figure, and say in
@@ -26,8 +26,8 @@ from tests.support.gateway.gateway_fixtures import FixedConfig, running_gateway
 ROOT = Path(inspect.getfile(AckLedger)).parents[2]
 OURS = tuple(f"{ROOT / room}/" for room in ("gateway", "shared"))
 # Calls of our functions, and by them: 169, of which 28 are for the ledger, and room for a small
-# rule or another version of Python. It was 266 when each request was a task of uvicorn's, with a
-# scope and messages.
+# rule or another version of Python. There were 266 when uvicorn ran each request as a task, with
+# a scope and messages.
 CALLS_MAX = 178
 REQUESTS = 20
 BODY = b'{"id":"one","type":"play.paused"}'
@@ -39,7 +39,7 @@ HEAD = (
 
 @pytest.fixture
 def calls() -> Iterator[Counter[str]]:
-    """Calls of our functions, and by them, in threads that are started from now on."""
+    """Count calls of our functions, and by them, in threads that start from now on."""
     counted: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -59,7 +59,7 @@ def is_ours(frame: FrameType | None) -> bool:
 
 
 class BusyPublisher(FakePublisher):
-    """Does deferred work for ten requests together, as happens under load."""
+    """A publisher that does deferred work for ten requests together, as under load."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         super().__init__(topics)
@@ -97,7 +97,7 @@ def test_a_request_of_one_event_takes_few_calls(calls: Counter[str]) -> None:
 
 
 def post(line: socket.socket) -> None:
-    """Head and body in one piece: how many pieces come would change the figure."""
+    """Send head and body in one piece, as the number of pieces would change the figure."""
     line.sendall(HEAD + BODY)
     answer = b""
     while not answer.endswith(b"}"):

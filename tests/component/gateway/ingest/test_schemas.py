@@ -1,4 +1,4 @@
-"""Schemas and events that were made to keep a gateway busy: they cost their own sender alone."""
+"""Schemas and events designed to keep a gateway busy delay only their own sender."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, 
 
 
 def levels(count: int, wrap: str, *, last: Any = True, **more: Any) -> dict[str, Any]:
-    """Name the next level twice on each level: 2 to the power of `count` steps."""
+    """Return a schema that names each next level twice: 2 to the power of `count` steps."""
     names = [f"#/$defs/d{level + 1}" for level in range(count)]
     both = {f"d{level}": {wrap: [{"$ref": name}] * 2, **more} for level, name in enumerate(names)}
     return {"$ref": "#/$defs/d0", "$defs": {**both, f"d{count}": last}}
@@ -53,7 +53,7 @@ def named(depth: int) -> Any:
 
 
 def either(*, word: str) -> dict[str, Any]:
-    """An expression of two kinds, both of which are tried on each of its levels."""
+    """Return a recursive schema of two kinds, both of which are tried on each level."""
     kinds = [{"properties": {"a": {"items": {"$ref": "#"}}, "k": {"const": k}}} for k in (1, 2)]
     return {word: kinds}
 
@@ -80,7 +80,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 LEVELS = {"$ref": "#/$defs/d0", "$defs": levels(40, "allOf")["$defs"]}
-# It hurts only the events that have a `v`.
+# Only events with a `v` are slow to check.
 SOMETIMES = {
     "if": {"required": ["v"]},
     "then": {"$ref": "#/$defs/d0"},
@@ -90,7 +90,7 @@ SOMETIMES = {
 
 
 def checked(schema: Any, *values: Any) -> tuple[ParsedBody, int]:
-    """Return the remaining events, and how often others had the loop meanwhile."""
+    """Return the remaining events, and how often other tasks ran in the loop meanwhile."""
 
     async def check() -> tuple[ParsedBody, int]:
         events = [
@@ -118,7 +118,7 @@ def test_an_event_that_cannot_be_judged_in_its_time_is_rejected(
     (rejection,) = parsed.rejections
     assert (rejection.code, rejection.pointer) == ("schema_violation", "/0")
     assert "that takes more than 0.1 s" in rejection.detail
-    # A blocked loop would have one or two.
+    # A blocked loop would give them one or two turns.
     assert turns > 10
 
 
@@ -216,7 +216,7 @@ def put(gateway: RunningGateway, schema: Any) -> httpx.Response:
 @pytest.mark.parametrize(
     "schema",
     [
-        # Unevaluated properties are found beforehand, by following every path.
+        # Unevaluated properties are computed beforehand, by following every path.
         levels(40, "anyOf", unevaluatedProperties=False),
         {"allOf": [{"pattern": f"(?:.{{0,500}}){{20}}{n}$"} for n in range(300)]},
     ],

@@ -1,4 +1,4 @@
-"""Events of a stream of shards: each lies in its shard's Kafka partition, or is refused."""
+"""Events of a stream with shards: each is in its shard's Kafka partition, or is refused."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -123,7 +123,7 @@ def test_where_events_lie_their_shards_stay_where_they_are(gateway: RunningGatew
     more = {**SHARDS, "shards": [*SHARDS["shards"], "us-1"]}
     assert put(gateway, "rows", partitioning=more).status_code == 200
     assert post(gateway, an_event("b", "us-1")).status_code == 200
-    # This holds even after a removal in between: its events are still there.
+    # This holds even after the stream was removed: its events are still there.
     assert gateway.client.delete("/v1/streams/rows").status_code == 204
     assert put(gateway, "rows").json()["code"] == "shards_in_use"
     assert put(gateway, "rows", partitioning=more).status_code == 201

@@ -14,7 +14,7 @@ from gateway.publish.report import Fate, Report
 
 
 def test_few_events_without_a_key_reach_each_partition_and_still_share_batches() -> None:
-    """4,000 small events in a few seconds are far from filling a batch."""
+    """4,000 small events in a few seconds do not nearly fill a batch."""
     batches: list[tuple[int, int]] = []
 
     async def send(partition: int, builder: RecordBatch, _: Handover) -> int:
@@ -32,7 +32,7 @@ def test_few_events_without_a_key_reach_each_partition_and_still_share_batches()
         topic = OpenTopic(accumulators, turn_bytes=1_000_000)
         event = Event.of(id="e", key=None, value=b"x" * 200, headers=())
         for request in range(400):
-            # Five requests come in one turn of the loop, each such turn 10 ms after the last.
+            # Five requests come in each turn of the loop, and a turn every 10 ms.
             told = asyncio.get_running_loop().create_future()
             topic.take([event] * 10, told.set_result, now_s=request // 5 * 0.01, now_ms=0)
             if request % 5 == 4:
@@ -46,7 +46,7 @@ def test_few_events_without_a_key_reach_each_partition_and_still_share_batches()
 
 
 def test_an_event_of_a_partition_that_is_not_known_yet_is_not_stored_and_may_come_again() -> None:
-    """A shard was added: its Kafka partition is there before this gateway has seen it."""
+    """A shard was added, and this gateway does not know its Kafka partition yet."""
 
     async def send(_: int, builder: RecordBatch, __: Handover) -> int:
         assert builder.count == 2

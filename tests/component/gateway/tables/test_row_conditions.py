@@ -1,4 +1,4 @@
-"""A row is changed only as long as it is what its writer says, whichever gateway they ask."""
+"""A row is changed only if it is in the state that its writer names, at every gateway."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ Gateways = Sequence[RunningGateway]
 
 
 class FollowedKafka(FakePublisher):
-    """Kafka with one partition, whose records are in the copies a moment later."""
+    """Kafka with one partition, whose records reach the copies a moment later."""
 
     def __init__(self, copies: OneProcess) -> None:
         super().__init__([table.topic for table in TABLES.values()])

@@ -1,4 +1,4 @@
-"""Rows over HTTP: the permitted writes and writers, and how rows are answered and listed."""
+"""Rows over HTTP: the permitted writes and writers, and how rows are returned and listed."""
 
 import json
 import threading
@@ -77,7 +77,7 @@ def test_a_row_is_written_and_taken_away(gateway: RunningGateway, publisher: Fak
     assert written(publisher) == {b"c-1": b'{"country":"DE"}'}
     assert gateway.client.delete(f"{ROWS}/c-1").status_code == 200
     assert written(publisher) == {b"c-1": b""}
-    # A key may have a slash, and stands in the path as any other text.
+    # A key may contain a slash, and is encoded in the path like any other text.
     assert gateway.client.put(f"{ROWS}/a/b%20%C3%BC", json={}).status_code == 200
     assert "a/b ü".encode() in written(publisher)
 
@@ -193,7 +193,7 @@ def test_what_is_written_at_once_is_no_more_than_there_is_room_for(
         return answer.status_code, answer.json().get("code", "")
 
     answers = [write([f"k{nth}-{each}" for each in range(100)]) for nth in range(20)]
-    # A megabyte less a tenth has room for ten of these requests; the copy has no row of them yet.
+    # Nine tenths of a megabyte have room for ten of these requests; the copy has none of them yet.
     assert answers[:8] == [(200, "")] * 8
     assert set(answers[10:]) == {(503, "table_not_ready")}
     stored = written(publisher)
@@ -203,7 +203,7 @@ def test_what_is_written_at_once_is_no_more_than_there_is_room_for(
     assert write(["other"] * 100) == (200, "")
     # Rewritten rows take no more room.
     assert write(names[:100]) == (200, "")
-    # More than fits beside what is there.
+    # More than fits beside the existing rows.
     while copies.writers["customers"].used_bytes() < 0.82 * MIB:
         copies.write("customers", (names.pop(), large))
     assert write([f"more-{nth}" for nth in range(100)]) == (409, "table_full")
@@ -219,7 +219,7 @@ def test_a_table_whose_copy_stands_still_says_so(
     (folder / FULL).touch()
     answer = gateway.client.get(asked)
     assert code(answer) == (503, "table_not_ready")
-    assert "give it more (268435456 bytes" in answer.json()["detail"]
+    assert "raise the limit (268435456 bytes" in answer.json()["detail"]
     full = copy_folder(copies.folder, TABLES["customers"])
     full.mkdir()
     (full / FULL).touch()

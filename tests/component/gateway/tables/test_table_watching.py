@@ -1,4 +1,4 @@
-"""Watchers of a table hear each change once, and resume where they were."""
+"""Watchers of a table get each change once, and resume where they were."""
 
 import json
 import threading
@@ -49,7 +49,7 @@ def gateway(
 
 
 def events_of(response: httpx.Response, count: int) -> list[tuple[str, int, Any]]:
-    """Return `count` of its events, without those that only say that it is still there."""
+    """Return the first `count` events, without those that only keep the connection alive."""
     found: list[tuple[str, int, Any]] = []
     fields: dict[str, str] = {}
     for line in response.iter_lines():

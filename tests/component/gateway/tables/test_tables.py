@@ -1,4 +1,4 @@
-"""Tables over HTTP and by the command: made, shown, changed and deleted, kept apart by tenant."""
+"""Tables over HTTP and by the command: made, shown, changed, deleted, and separate by tenant."""
 
 import json
 from collections.abc import Iterator

@@ -39,14 +39,14 @@ class Outage:
         self.now_ms = M0
         self.acked = 0
         self.log_start = 0
-        # How long the ledger names its events.
+        # How long the ledger is kept.
         self.ledger_kept_ms = 9 * DAY_MS
         self.positions: dict[str, int] = {}
         self.statements: list[SignedStatement] = []
         self._evidence = Evidence()
 
     def accept(self, minute_ms: int) -> None:
-        """A minute's events are acknowledged."""
+        """Acknowledge a minute's events."""
         first, self.acked = self.acked, self.acked + EACH
         row = first // EACH
         claim = Claim(TOPIC, 0, minute_ms, first, self.acked, minute_ms, (0, row, row))
@@ -128,23 +128,23 @@ def test_what_a_lane_never_came_to_is_told_as_lost_however_late(tmp_path: Path) 
     hifi = Outage(tmp_path, STILL)
     hifi.positions[STILL] = 0
     hifi.accept(M0)
-    # For more than a weekend nobody can tell, and time alone settles nothing.
+    # The events stay overdue over a weekend and longer: time alone settles nothing.
     for later_ms in (HOUR_MS, 26 * HOUR_MS, 27 * HOUR_MS, 6 * DAY_MS):
         hifi.at(M0 + later_ms)
         assert hifi.overdue(STILL) == 1, later_ms
-    # Kafka deletes all of it unread.
+    # Kafka deletes all events unread.
     hifi.log_start = EACH
     outcome = hifi.at(M0 + 8 * DAY_MS)
     assert lost(outcome, STILL) == {Stage.QUEUE: EACH}
     assert [books.lost_count for books in outcome.changed] == [EACH]
     assert hifi.overdue(STILL) == 0
-    # The same holds once the lane has moved past.
+    # The same holds once the lane has moved past them.
     hifi.positions[STILL] = EACH
     assert lost(hifi.at(M0 + 8 * DAY_MS + HOUR_MS // 2), STILL) == {Stage.QUEUE: EACH}
     (stated,) = [signed.statement for signed in hifi.statements]
     assert stated.destinations["still"].lost == {"queue": EACH}
     assert stated.root == merkle_root(IDS).hex()
-    # It is news for an hour, and may turn up for a day after the report; then it is closed.
+    # The loss is news for an hour; the minute closes a day after the report.
     assert lost(hifi.at(M0 + 8 * DAY_MS + 2 * HOUR_MS), STILL) == {}
     assert memory_files.load(tmp_path).books.ledgers[TOPIC].times_ms()
     hifi.at(M0 + 9 * DAY_MS + 2 * HOUR_MS)
@@ -156,7 +156,7 @@ def test_a_minute_that_settles_a_week_later_is_stated_then_and_the_chain_holds(
     tmp_path: Path,
 ) -> None:
     hifi = Outage(tmp_path, STILL)
-    # Nothing in Kafka names its events when it settles.
+    # When the minute settles, nothing in Kafka names its events any more.
     hifi.ledger_kept_ms = DAY_MS
     hifi.positions[STILL] = 0
     hifi.accept(M0)
@@ -215,7 +215,7 @@ def test_what_was_published_and_not_saved_is_not_left_out_of_the_chain(tmp_path:
     hifi = Outage(tmp_path, STILL)
     hifi.accept(M0)
     hifi.deliver(STILL, 0, EACH)
-    # The machine dies between the two.
+    # The machine dies after the statement and before the memory is saved.
     hifi.at(M0 + HOUR_MS, is_saved=False)
     assert (len(hifi.statements), memory_files.load(tmp_path)) == (1, Memory())
     hifi.accept(M0 + HOUR_MS)
@@ -235,7 +235,7 @@ def test_a_machine_that_knows_nothing_goes_on_with_the_same_chain(tmp_path: Path
     (tmp_path / "memory").unlink()
     hifi._evidence = known
     hifi.at(M0 + 2 * HOUR_MS)
-    assert len(hifi.statements) == 1, "what was stated is stated again"
+    assert len(hifi.statements) == 1, "the minute was stated again"
     hifi.accept(M0 + 2 * HOUR_MS)
     hifi.deliver(STILL, EACH, 2 * EACH)
     hifi.at(M0 + 3 * HOUR_MS)
@@ -251,7 +251,7 @@ def test_of_what_was_stated_no_less_is_stated_later(tmp_path: Path) -> None:
     known = copy.deepcopy(hifi._evidence)
     hifi.at(M0 + HOUR_MS)
     (tmp_path / "memory").unlink()
-    # Kafka deletes the ledger by its segments: of a minute it may have deleted a part.
+    # Kafka deletes the ledger by segments, so it may have deleted a part of a minute.
     hifi._evidence = known
     del hifi._evidence.claims[0]
     hifi.at(M0 + 8 * DAY_MS)
@@ -282,7 +282,7 @@ def test_records_that_could_not_be_read_are_told_for_a_day(tmp_path: Path) -> No
     for counts in ({"receipt": 2_000, "dead": 1}, {}, {"receipt": 1}):
         hifi.misread(counts)
         hifi.at(M0)
-    told = "records of the last day could not be read, and prove nothing: 1 dead, 2,001 receipt"
+    told = "records of the last day could not be read, so they prove nothing: 1 dead, 2,001 receipt"
     assert memory_files.load(tmp_path).unreadable_in_words() == told
     hifi.at(M0 + DAY_MS + RULES.check_after_ms)
     assert memory_files.load(tmp_path).unreadable_in_words() == ""

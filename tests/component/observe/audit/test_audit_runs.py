@@ -72,7 +72,7 @@ class Kafka:
 def run(
     job: Job, folder: Path, times: int, *, removed: Sequence[str] = ()
 ) -> tuple[list[AuditOutcome], list[SignedStatement]]:
-    """Run the audit `times` times; `removed` destinations are there in the first run only."""
+    """Run the audit `times` times; `removed` destinations exist in the first run only."""
     made: list[SignedStatement] = []
     memory = Memory()
 

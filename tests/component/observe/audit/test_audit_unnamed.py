@@ -1,7 +1,7 @@
-"""Events that no ledger names, as their gateway died or Kafka stood still, are stated, too.
+"""Events that no ledger names, because a gateway died or Kafka stood still, are stated, too.
 
-A signed statement must cover all that a stream's log has of a minute. Otherwise verification, by
-the ledger and then by the log, advises not to trust it.
+A signed statement must cover all events that a stream's log has of a minute. Otherwise
+verification, by the ledger and then by the log, advises not to trust it.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ def test_what_only_the_log_has_is_stated_also_of_a_stream_that_was_removed(
 ) -> None:
     hifi = Half(tmp_path, "orders")
     hifi.accept("orders", "a", "b")
-    # A gateway is killed before it has written its ledger, and the log is asked in its place.
+    # A gateway is killed before it has written its ledger, so the audit reads the log.
     hifi.accept("orders", "c", is_named=False)
     hifi.at(M0 + 20_000)
     hifi.at(M0 + 40_000)
@@ -35,7 +35,7 @@ def test_what_only_the_log_has_is_stated_also_of_a_stream_that_was_removed(
     for minutes in (3, 4, 5):
         hifi.at(M0 + minutes * 60_000)
     assert [said(one) for one in hifi.stated("orders")] == [all_of("a", "b", "c", "d")]
-    # The index hears of each once, and of no other.
+    # The index gets each of these events once, and no other.
     orders = stream_topic("orders")
     assert hifi.heard == [(orders, 0, 2, "c"), (orders, 0, 3, "d")]
     assert hifi.memory.books.ledgers[stream_topic("orders")].times_ms() == []
@@ -82,7 +82,7 @@ def test_what_came_late_is_stated_with_all_that_was_before_when_the_observer_was
     hifi.accept("orders", "c", is_named=False)
     for minutes in (3, 4, 5):
         hifi.at(M0 + minutes * 60_000)
-    # It comes in time for its minute, and is read when others would be forgotten.
+    # The event comes while its minute is known, but is read when the minute would be forgotten.
     hifi.now_ms = M0 + 23 * HOUR_MS
     hifi.accept("orders", "d")
     hifi.start_again()
@@ -112,7 +112,7 @@ def test_a_stream_of_which_much_must_be_asked_holds_up_only_itself(
 
 
 def with_pipeline(hifi: Half, name: str, *, reads: str, writes: str) -> str:
-    """Its lane."""
+    """Add a pipeline, and return its lane."""
     pipeline = Pipeline.of({"name": name, "from": {"stream": reads}, "to": [{"stream": writes}]})
     hifi.configuration = replace(hifi.configuration, pipelines={name: pipeline})
     return pipeline.lane_id
@@ -128,7 +128,7 @@ def test_what_pipelines_write_is_stated_and_no_gateway_has_acknowledged_it(tmp_p
     (only,) = hifi.stated("eu")
     assert (only.acked, only.derived, only.id_count) == (2, 3, 5)
     assert only.root == merkle_root(["a", "b", "c", "d", "e"]).hex()
-    # More comes late, once all of that is forgotten and the observer was away.
+    # Another event comes late, after a restart of the observer, which has forgotten the minute.
     hifi.start_again()
     hifi.derive("eu", "f")
     for hours in (1, 2, 3):
@@ -136,7 +136,7 @@ def test_what_pipelines_write_is_stated_and_no_gateway_has_acknowledged_it(tmp_p
     newest = hifi.stated("eu")[-1]
     assert (newest.revision, newest.acked, newest.derived) == (2, 2, 4)
     assert newest.root == merkle_root(["a", "b", "c", "d", "e", "f"]).hex()
-    # Another observer knows of it by the statements alone.
+    # Another observer knows of the event only by the statements.
     memory = Memory()
     memory.read_statement(hifi.statements[-1], 7)
     assert memory.stated[stream_topic("eu"), M0].acked == 6

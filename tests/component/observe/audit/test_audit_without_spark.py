@@ -1,4 +1,4 @@
-"""A Spark cluster that has no room just now costs the audit its time, and observe nothing else."""
+"""A Spark cluster without room delays the audit, and nothing else in observe."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from shared.runtime.setup_error import KafkaUnavailableError, SetupError
 
 
 class Room:
-    """A cluster that has none at first."""
+    """A cluster that has no room at first."""
 
     def __init__(self) -> None:
         self.asked, self.is_there = 0, False

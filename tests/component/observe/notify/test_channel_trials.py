@@ -1,4 +1,4 @@
-"""An observer skips late and foreign questions, and hanging channels keep no other tenant."""
+"""An observer skips late and foreign questions, and hanging channels delay no other tenant."""
 
 import asyncio
 from threading import Event

@@ -1,4 +1,4 @@
-"""Many channels: who hangs or breaks holds up no other, a flood is gathered, Slack takes it all."""
+"""Many channels: a hanging or broken one holds up no other, and a flood becomes one message."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ async def test_a_tenant_whose_channels_all_hang_holds_up_no_other(tmp_path: Path
         scripted() as good,
         mail_server() as mail,
     ):
-        # The mail server is slow for an address that a tenant chose.
+        # The mail server is slow for an address of a tenant's choice.
         mail.slow_to = {"ops@tarpit.example": 60.0}
         theirs = [webhook(f"hangs-{at}", hangs, "shop") for at in range(20)]
         theirs += [
@@ -90,7 +90,7 @@ async def test_more_than_may_be_sent_to_at_once_wait_for_no_longer_than_one_hang
         theirs = [webhook(f"hangs-{at}", hangs, "shop") for at in range(4)]
         async with running(Hifi(), tmp_path, *theirs, webhook("good", good, "bank")):
             await until(good, 1)
-            # The channels before it had their turn, two at a time.
+            # The other tenant's channels had their turns, two at a time.
             assert len(hangs.requests) == 4
 
 
@@ -125,7 +125,7 @@ async def test_slack_takes_whatever_destinations_answer(
     rules = SlackRules()
     hifi = HostileHifi(count=40)
     with scripted(rules) as at:
-        # Two at the same address: one of them comes too soon, and comes again.
+        # Two channels share an address: one message is refused as too early, and sent again.
         async with running(hifi, tmp_path, slack("a", at), slack("b", at)):
             await until(at, 2)
     assert {*rules.said} == {"ok", "rate_limited"}

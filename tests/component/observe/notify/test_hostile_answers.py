@@ -22,6 +22,6 @@ def test_a_hostile_answer_is_text_on_the_page_of_an_event() -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script>alert" not in page
     assert "<b>" not in page
-    # The command that is shown is pasted into a shell: it names the event by its place.
+    # People paste the shown command into a shell, so it names the event by its place.
     (command,) = re.findall(r"<code>(hifi events resend [^<]*)</code>", page)
     assert re.fullmatch(r"hifi events resend orders --place \d+:\d+ --destination NAME", command)

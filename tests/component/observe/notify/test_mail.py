@@ -1,4 +1,4 @@
-"""Mail through a real mail server: what it looks like, over TLS, bounded in time and number."""
+"""Mail through a real mail server: its form, TLS, and limits on time and number."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ async def send(by: Mailer, *to: str, tenant: str = "shop") -> str:
 @in_a_loop
 async def test_a_mail_names_its_notices_and_goes_to_all() -> None:
     with mail_server() as box:
-        assert await send(mailer(box)) == "the mail server took it"
+        assert await send(mailer(box)) == "the mail server accepted it"
         (taken,) = box.taken
         assert taken.to == [*OPS]
         shown = {name: taken.mail[name] for name in ("from", "to", "subject", "message-id")}
@@ -63,7 +63,7 @@ async def test_a_mail_names_its_notices_and_goes_to_all() -> None:
 async def test_what_the_server_refuses_is_told_without_its_words() -> None:
     with mail_server() as box:
         box.refused = {OPS[1]}
-        said = "the mail server took it for 1 of 2 recipients"
+        said = "the mail server accepted it for 1 of 2 recipients"
         assert await send(mailer(box)) == said
         box.refused = {*OPS}
         assert await send(mailer(box)) == "not: the mail server refused all recipients (550)"
@@ -89,14 +89,14 @@ async def test_it_goes_over_tls_as_who_we_are(
     authority = Authority(tmp_path)
     with mail_server(authority.sign("mail")) as box:
         as_us: dict[str, Any] = {"tls": "starttls", "user": "hifi", "password": "hunter2"}
-        # An authority that this machine does not know.
+        # This machine does not trust the server's certificate authority.
         assert "cannot be used (SSLCertVerificationError)" in await send(mailer(box, **as_us))
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
-        assert await send(mailer(box, **as_us)) == "the mail server took it"
+        assert await send(mailer(box, **as_us)) == "the mail server accepted it"
         assert box.logins == [(b"hifi", b"hunter2")]
         wrong = mailer(box, **(as_us | {"password": "wrong"}))
         assert await send(wrong) == "not: the mail server answered 535"
-        # In plain text it takes nothing, and is given nothing.
+        # Without TLS the server takes no mail, and gets no password.
         assert (await send(mailer(box))).startswith("not: the mail server answered 530")
         assert len(box.taken) == 1
 
@@ -110,10 +110,10 @@ async def test_a_tenant_has_so_many_a_day_and_pays_for_none_that_did_not_go() ->
             assert "refused" in await send(by)
         box.refused = set()
         assert [await send(by) for _ in range(3)] == [
-            *["the mail server took it"] * 2,
-            "not: the tenant has sent as many mails today as it may",
+            *["the mail server accepted it"] * 2,
+            "not: the tenant has reached its limit of mails for today",
         ]
-        assert await send(by, tenant="bank") == "the mail server took it"
+        assert await send(by, tenant="bank") == "the mail server accepted it"
     allowance = MailAllowance(2)
     assert allowance.use("shop", 2, now_ms=now_ms())
     assert not allowance.use("shop", 1, now_ms=now_ms())
@@ -125,11 +125,11 @@ async def test_a_server_that_says_nothing_is_left_in_time(monkeypatch: pytest.Mo
     monkeypatch.setattr(mailing, "WITHIN_S", 0.5)
     with mail_server() as box:
         by, box.delay_s = mailer(box), 30.0
-        # More than it sends at once.
+        # More mails than are sent at once.
         said = await asyncio.gather(*(send(by) for _ in range(8)))
         assert set(said) == {"not: the mail server did not answer in 0.5 s"}
         box.delay_s = 0.0
-        assert await send(by) == "the mail server took it"
+        assert await send(by) == "the mail server accepted it"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ async def test_a_server_that_says_nothing_is_left_in_time(monkeypatch: pytest.Mo
     [
         ({"HIFI_MAIL_FROM": "hifi"}, "HIFI_MAIL_FROM"),
         ({"HIFI_MAIL_HOST": "m"}, "HIFI_MAIL_FROM is not"),
-        ({"HIFI_MAIL_HOST": "m", "HIFI_MAIL_FROM": SENDER, "HIFI_MAIL_USER": "a"}, "go together"),
+        ({"HIFI_MAIL_HOST": "m", "HIFI_MAIL_FROM": SENDER, "HIFI_MAIL_USER": "a"}, "Set both"),
         (
             {
                 "HIFI_MAIL_HOST": "m",
@@ -146,7 +146,7 @@ async def test_a_server_that_says_nothing_is_left_in_time(monkeypatch: pytest.Mo
                 "HIFI_MAIL_PASSWORD_FILE": "/no/such/file",
                 "HIFI_MAIL_TLS": "off",
             },
-            "over TLS alone",
+            "only over TLS",
         ),
         (
             {

@@ -1,4 +1,4 @@
-"""Channels over real HTTP: signed, digested, asked again, each by itself, and told once."""
+"""Notices over real HTTP: signed, gathered, retried, independent of other channels, sent once."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 
 class Hifi:
-    """Two tenants with destinations that are as a test says."""
+    """Two tenants with destinations in the states that a test sets."""
 
     def __init__(self, count: int = 2) -> None:
         self.verdict = StreamVerdict.HELD
@@ -243,7 +243,7 @@ async def test_a_name_that_leads_to_our_own_network_is_refused(address: str) -> 
         channel = webhook("a", f"http://a.example:{port}")
         by = sender(allow_private=False, resolver=names(address))
         told = await by.send(channel, trial_message(channel), now_ms=now_ms())
-        assert (told.is_taken, told.says) == (False, "nothing is sent to such an address")
+        assert (told.is_taken, told.says) == (False, "Hifi may not send to this address")
         assert not inside.requests
 
 
@@ -312,7 +312,7 @@ async def test_channels_come_change_and_go_while_it_runs(tmp_path: Path) -> None
 
             await asyncio.to_thread(down.wait_for, lambda: bool(said()), timeout_s=20)
             assert said() == ["it answered 500"]
-            # A repaired channel waits for no pause.
+            # A repaired channel sends at once, without the rest of its pause.
             hifi.channels = {"shop/a": webhook("a", up, "shop")}
             await until(up, 1)
             await until_written(up, tmp_path)

@@ -1,4 +1,4 @@
-"""An event that holds up all behind it is tried again at its time, with its earlier attempts."""
+"""An event that blocks those behind it is retried when it is due, with its earlier attempts."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def test_it_rests_until_then_and_goes_on_with_what_was_tried() -> None:
     assert driver.book.ended(one, first, 4, block, 50.0)
     assert driver.book.blocked() == [(one, HELD)]
     assert driver.book.mark(one) == Mark(4, 7, held=HELD)
-    # Nobody takes it for one that hangs.
+    # A blocked strand does not count as hanging.
     assert driver.book.laggard(one.destination) is None
     assert driver.plan(now_s=49.0) == []
     again = span_of(driver.plan(now_s=50.0))

@@ -29,14 +29,14 @@ def strand(name: str = "a", where: KafkaPartition = A) -> Strand:
 
 @dataclass
 class Driver:
-    """A book, and how each destination is to be sent to."""
+    """A book, with a lane for each destination."""
 
     ends: Mapping[KafkaPartition, int]
     lanes: dict[str, Lane] = field(default_factory=dict)
     turns: Turns = field(default_factory=Turns)
 
     def __post_init__(self) -> None:
-        # They had little to do, so who shares with whom does not depend on their names.
+        # The workers had little to do, so names do not decide which destinations share a job.
         self.turns.learn(JobKind.SHARED, [], now_s=60.0)
         self.book = Book()
         self.book.see_ends(self.ends)
@@ -82,7 +82,7 @@ def test_those_that_are_well_share_a_job_and_are_read_once() -> None:
     assert (first.begin, first.end) == (0, 5)
     assert set(first.strands) == {strand("a"), strand("b")}
     assert driver.book.is_under_way(strand("a"))
-    assert driver.plan(9.0) == [], "all of it is under way"
+    assert driver.plan(9.0) == [], "all events are under way"
 
 
 def test_each_kind_has_jobs_of_its_own() -> None:
@@ -103,7 +103,7 @@ def test_a_destination_that_is_far_behind_shares_with_nobody_and_has_a_task_for_
     shared, alone = sorted(driver.plan(), key=lambda job: -len(job.kind))
     assert (shared.kind, alone.kind) == (JobKind.SHARED, JobKind.ALONE)
     assert [list(unit.spans) for unit in shared.units] == [["s/near"]]
-    # Each gets an equal share of what it may have at once.
+    # Each strand gets an equal share of what its destination may have at once.
     assert sorted((unit.where, unit.spans["s/far"]) for unit in alone.units) == [
         (A, Span(0, 300)),
         (B, Span(0, 5)),
@@ -193,7 +193,7 @@ def test_a_destination_that_lingers_waits_for_its_batch_to_fill_or_for_its_time(
     assert driver.spans(2.9) == {strand(): Span(0, 4)}
     driver.book.went(strand(), Mark(4, 4))
     driver.book.see_ends({A: 5})
-    # Its wait begins with the event that waits.
+    # The wait starts when the waiting event arrives.
     assert driver.plan(10.0) == []
     assert driver.plan(11.9) == []
     assert driver.spans(12.0) == {strand(): Span(4, 5)}
@@ -223,16 +223,16 @@ def test_a_strand_is_free_by_its_mark_whatever_its_job_still_waits_for() -> None
     (first,) = driver.spans().values()
     driver.book.see_ends({A: 8})
     assert driver.book.went(strand(), Mark(3, 5))
-    assert driver.plan(9.0) == [], "it is not done yet"
+    assert driver.plan(9.0) == [], "the first span is not done yet"
     assert driver.book.went(strand(), Mark(5, 5))
     (second,) = driver.spans(10.0).values()
     assert second == Span(5, 8)
-    # The final report of its first job is about the first span.
+    # The final report of the strand's first job concerns the first span.
     assert not driver.book.is_with(strand(), first)
     driver.book.ended(strand(), first, 5)
     driver.book.cut(strand(), first, 0, not_before_s=0.0)
     assert driver.book.is_with(strand(), second)
-    assert driver.plan(20.0) == [], "it would be in two hands"
+    assert driver.plan(20.0) == [], "the span would be in two hands"
     assert driver.book.mark(strand()) == Mark(5, 8)
 
 
@@ -263,7 +263,7 @@ def test_what_was_cut_goes_by_itself_and_says_that_it_may_be_a_repeat() -> None:
 
 
 def test_of_what_followed_its_log_all_is_in_doubt_that_there_is_at_the_next_look() -> None:
-    """Its worker may have been ahead of what the driver had seen of the log."""
+    """The worker may have been ahead of the driver's view of the log."""
     driver = Driver({A: 5})
     driver.enter(kind=JobKind.FOLLOWING)
     (span,) = driver.spans().values()
@@ -283,7 +283,7 @@ def test_of_what_followed_its_log_all_is_in_doubt_that_there_is_at_the_next_look
 
 
 def test_what_was_cut_while_it_followed_its_log_is_in_doubt_until_its_worker_is_done() -> None:
-    """Its worker may live, and sends what comes."""
+    """The worker may still be alive and sending new events."""
     driver = Driver({A: 5})
     driver.enter(kind=JobKind.FOLLOWING)
     (job,) = driver.plan()
@@ -291,7 +291,7 @@ def test_what_was_cut_while_it_followed_its_log_is_in_doubt_until_its_worker_is_
     driver.turns.end(job)
     driver.book.see_ends({A: 6}, as_of_s=1.9)
     assert driver.book.mark(strand()) == Mark(3, OPEN)
-    assert driver.plan(2.1) == [], "more than that may have been sent since"
+    assert driver.plan(2.1) == [], "more events may have been sent since"
     driver.book.see_ends({A: 8}, as_of_s=2.0)
     assert driver.spans(2.1) == {strand(): Span(3, 8, 8)}
 
@@ -339,7 +339,7 @@ def test_an_end_that_is_known_already_changes_nothing() -> None:
 
 
 def test_of_a_lane_the_strand_is_told_that_waits_longest() -> None:
-    """One that hangs, while the others of its lane go on, is what a person must hear of."""
+    """A person must hear of a strand that hangs while the others of its lane make progress."""
     driver = Driver({A: 5, B: 5, C: 0})
     driver.enter()
     assert driver.book.laggard("s/a") is None
@@ -356,7 +356,7 @@ def test_of_a_lane_the_strand_is_told_that_waits_longest() -> None:
 
 
 def test_who_is_heard_of_by_reports_alone_goes_on_as_well() -> None:
-    """Their marks may come later, and say nothing new then."""
+    """The marks may arrive after the reports, and then they say nothing new."""
     driver = Driver({A: 2})
     driver.enter()
     for end in range(3, 6):
@@ -369,7 +369,7 @@ def test_who_is_heard_of_by_reports_alone_goes_on_as_well() -> None:
 
 
 def test_what_has_nothing_left_to_send_has_not_stood_still() -> None:
-    """In real time a strand is under way all the time."""
+    """A real-time strand is under way all the time."""
     driver = Driver({A: 5})
     driver.enter(kind=JobKind.FOLLOWING)
     driver.plan(1.0)

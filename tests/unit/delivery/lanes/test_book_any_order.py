@@ -1,6 +1,7 @@
 """A book keeps its promises, whatever workers do and in whatever order it hears of it.
 
-No two hold one offset, no strand skips one or goes back, and possible repeats are known as such.
+No two workers have the same offset, no strand skips an offset or goes back, and possible repeats
+are labelled.
 """
 
 from collections import defaultdict
@@ -21,7 +22,7 @@ from shared.event.record import KafkaPartition
 PLACES = [KafkaPartition("hifi.stream.s", number) for number in range(2)]
 DESTINATIONS = {f"s/{name}": Destination("s", name, "http://localhost/") for name in "ab"}
 STRANDS = [Strand(name, where) for name in DESTINATIONS for where in PLACES]
-# Now and then enough for a lane to be far behind.
+# Sometimes enough events for a lane to fall far behind.
 COUNTS = (1, 1, 2, 3, 5, 5, 8, 3_000)
 STEPS = 1_500
 
@@ -51,7 +52,7 @@ class StrandReport(NamedTuple):
 
 @dataclass
 class Refusing(Turns):
-    """Has too many jobs of some kinds already."""
+    """Turns that refuse some kinds of job, as if too many were running."""
 
     refused: set[JobKind] = field(default_factory=set)
 
@@ -76,14 +77,15 @@ class World:
         # The marks as written, and those that the driver has not read yet.
         self.marks: dict[Strand, Mark] = {}
         self.unheard: list[tuple[Strand, Mark]] = []
-        # All below has been sent; has its outcome stored; is in doubt as somebody did not end well.
+        # Offsets below which all events are sent; stored with their outcome; in doubt after a
+        # crash.
         self.sent: defaultdict[Strand, int] = defaultdict(int)
         self.stored: defaultdict[Strand, int] = defaultdict(int)
         self.doubt: defaultdict[Strand, int] = defaultdict(int)
         self.start_anew()
 
     def turn(self) -> None:
-        """Something happens: what often does, and now and then what seldom does."""
+        """Let a random thing happen; the weights make some of them rare."""
         acts = {
             self.events_come: 4.0,
             self.look: 4,
@@ -102,7 +104,7 @@ class World:
         self.check()
 
     def start_anew(self) -> None:
-        """Everybody dies, and a new driver goes on by the marks."""
+        """End all processes, and start a new driver from the marks."""
         for hand in self.hands:
             self.doubt[hand.strand] = self.ends[hand.strand.where]
         self.hands, self.said, self.unheard = [], [], []
@@ -121,7 +123,7 @@ class World:
         self.seen[strand] = mark.at
 
     def leave_and_come_back(self) -> None:
-        """Leave and come back, as a lease does once all work has ended; its reports come later."""
+        """Leave and return, like a lease whose work has all ended; its reports arrive later."""
         name = self.dice.choice(list(DESTINATIONS))
         if any(hand.strand.destination == name for hand in self.hands):
             return
@@ -175,23 +177,25 @@ class World:
                 units = sorted((unit for unit in task if unit.where == where), key=_begin_of)
                 for one, other in pairwise(units):
                     assert one.end is not None
-                    assert other.begin - one.end > 2_000, "what is near is read once"
+                    assert other.begin - one.end > 2_000, "spans that are near are read twice"
 
     def take_in_hand(self, strand: Strand, span: Span) -> None:
         end = self.ends[strand.where]
         for hand in self.hands:
-            # The late mark of a cut span may have said that its repeats are not needed.
+            # The late mark of a cut span may already have ruled out its repeats.
             is_apart = hand.strand != strand or span.begin >= (hand.span.end or OPEN)
             assert is_apart, "an offset is in two hands"
         assert span.begin <= self.stored[strand], "events were skipped"
-        assert self.sent[strand] <= max(span.begin, span.maybe_sent), "a repeat does not say so"
-        assert span.maybe_sent <= max(span.begin, self.doubt[strand]), "nobody has sent that"
+        assert self.sent[strand] <= max(span.begin, span.maybe_sent), "a repeat is not labelled"
+        assert span.maybe_sent <= max(span.begin, self.doubt[strand]), (
+            "an event that nobody sent counts as a repeat"
+        )
         if span.end is not None:
             assert span.begin < span.end <= end
         if span.maybe_sent > span.begin:
             assert span.end is not None
-            assert span.end <= span.maybe_sent, "a repeat must form the batches that it was"
-        # Before anything is sent, and acknowledged.
+            assert span.end <= span.maybe_sent, "a repeat must form its former batches"
+        # The mark is written before anything is sent, and acknowledged.
         self.write(strand, self.book.mark(strand))
         assert self.marks[strand].at == span.begin
         assert self.marks[strand].until >= (OPEN if span.end is None else span.end)
@@ -202,7 +206,7 @@ class World:
         self.unheard.append((strand, mark))
 
     def repeat_a_last_word(self) -> None:
-        """A worker that was frozen says that an old span is done."""
+        """Let a worker that was frozen report an old span as done."""
         if self.last_words:
             strand, mark = self.dice.choice(self.last_words)
             self.unheard.append((strand, mark))
@@ -233,10 +237,10 @@ class World:
         if not self.hands:
             return
         hand = self.dice.choice(self.hands)
-        # A span without an end is over after the events that its worker has begun.
+        # A span without an end is over after the events that its worker has started.
         self.store(hand, hand.sent if hand.span.end is None else hand.span.end, is_last=True)
         if hand.span.end is None and self.dice.random() < 0.5:
-            # Others of its task are not done yet.
+            # Other strands of its task are not done yet.
             self.write(hand.strand, Mark(hand.stored, OPEN, done=hand.span.number))
             self.last_words.append(self.unheard[-1])
         self.let_go(hand, hand.stored, is_cut=False)
@@ -266,7 +270,7 @@ class World:
         if not self.said:
             return
         said = self.said.pop(self.dice.randrange(len(self.said)))
-        # The log may have grown since it was cut, and it is the next look that counts.
+        # The log may have grown since the cut; only the end found by the next look counts.
         if said.is_cut and said.span.end is None:
             self.doubt[said.strand] = OPEN
         self.hear(said, self.dice.choice((0.0, 2.0)))
@@ -278,14 +282,14 @@ class World:
             self.book.ended(said.strand, said.span, said.at)
 
     def check(self) -> None:
-        """No position goes back, or beyond what is stored."""
+        """Check that no position goes back, or beyond the stored events."""
         for strand in self.seen:
             at = self.book.position(strand.destination, [strand.where])[strand.where]
             assert self.seen[strand] <= at <= self.stored[strand]
             self.seen[strand] = at
 
     def come_to_rest(self) -> None:
-        """No more events: in the end, all are delivered."""
+        """Add no more events, and check that all are delivered in the end."""
         for hand in list(self.hands):
             self.let_go(hand, 0, is_cut=True)
             self.doubt[hand.strand] = OPEN
@@ -299,7 +303,7 @@ class World:
         while any(self.book.position(name, PLACES) != self.ends for name in DESTINATIONS):
             self.now_s += 10.0
             jobs = self.book.plan(lanes.get, Refusing(), now_s=self.now_s)
-            assert jobs, "something is left, and nothing is planned"
+            assert jobs, "events are left, but no job is planned"
             for job in jobs:
                 for unit in job.units:
                     for name, span in unit.spans.items():

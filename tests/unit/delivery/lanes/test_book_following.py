@@ -6,18 +6,18 @@ from tests.unit.delivery.lanes.test_book import A, Driver, strand
 
 
 def test_who_follows_is_free_by_its_last_mark_whatever_its_job_still_waits_for() -> None:
-    """One that hangs would stop all real time of its worker else, for as long as it hangs."""
+    """Otherwise a hanging destination would stop all real-time strands of its worker."""
     driver = Driver({A: 0})
     driver.enter(kind=JobKind.FOLLOWING)
     driver.enter("hangs", kind=JobKind.FOLLOWING)
     first = driver.spans()[strand()]
     driver.book.see_ends({A: 5})
     assert driver.book.went(strand(), Mark(5, OPEN))
-    assert not driver.book.went(strand(), Mark(5, OPEN)), "it still follows its log"
+    assert not driver.book.went(strand(), Mark(5, OPEN)), "the strand still follows its log"
     assert driver.plan(2.0) == []
     assert driver.book.went(strand(), Mark(5, OPEN, done=first.number))
     second = driver.spans(3.0)
-    assert second == {strand(): Span(5, None)}, "its neighbour waits for itself alone"
+    assert second == {strand(): Span(5, None)}, "a hanging neighbour delays only itself"
     assert driver.book.mark(strand()) == Mark(5, OPEN)
 
 
@@ -27,10 +27,12 @@ def test_a_last_mark_frees_the_span_of_which_it_speaks_and_no_other() -> None:
     first = driver.spans()[strand()]
     driver.book.ended(strand(), first, 0)
     second = driver.spans(9.0)[strand()]
-    assert not driver.book.went(strand(), Mark(0, OPEN, done=first.number)), "it comes late"
-    assert driver.book.went(strand(), Mark(4, OPEN, done=first.number)), "so does how far it was"
+    assert not driver.book.went(strand(), Mark(0, OPEN, done=first.number)), "the mark is late"
+    assert driver.book.went(strand(), Mark(4, OPEN, done=first.number)), (
+        "a late mark may still move the position"
+    )
     assert driver.book.is_with(strand(), second)
-    # Another process, whose lane this was, numbers its own.
+    # The process that held this lane before uses other numbers.
     other = Driver({A: 0})
     other.book.number = 1_000
     other.enter(kind=JobKind.FOLLOWING)

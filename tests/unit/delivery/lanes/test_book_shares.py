@@ -1,4 +1,4 @@
-"""How much of what a destination can take at once each of its strands has."""
+"""How a destination's capacity is divided between its strands."""
 
 from dataclasses import replace
 from random import Random
@@ -25,7 +25,7 @@ class Backlog(Driver):
         self.now_s = 0.0
 
     def send(self) -> int:
-        """Plan once more, and return how many events are under way then."""
+        """Plan once more, and return the number of events now under way."""
         self.now_s += 1.0
         self.under_way |= self.spans(self.now_s)
         return sum((span.end or 0) - span.begin for span in self.under_way.values())
@@ -45,19 +45,19 @@ def test_no_more_is_under_way_than_a_destination_takes_at_once_as_strands_become
     dice, driver = Random(seed), Backlog(mark, kind=kind)
     for _ in range(60):
         assert EVENTS_MAX * 0.95 <= driver.send() <= EVENTS_MAX + len(PLACES)
-        # Each is done a bit after the other, as HTTP has it.
+        # Requests do not end together: a few strands are done at a time.
         for each in dice.sample(list(driver.under_way), dice.choice((1, 1, 1, 2, 4))):
             driver.is_done(each)
 
 
 def test_no_more_strands_are_sent_than_requests_and_each_has_its_turn() -> None:
-    """Four requests of a quarter would take four times as long as one, and be parked."""
+    """Four requests for a quarter each take four times as long as one, and would be parked."""
     driver = Backlog(Mark(0, 0))
     driver.lanes["s/a"] = replace(driver.lanes["s/a"], events_max=500, strands_max=1)
     done: list[Strand] = []
     for _ in range(8):
         assert driver.send() == 500
-        assert driver.send() == 500, "what is under way has its part"
+        assert driver.send() == 500, "the spans under way are full"
         (one,) = driver.under_way
         driver.is_done(one)
         done.append(one)
@@ -81,7 +81,7 @@ def test_who_follows_its_log_or_parks_does_so_in_every_kafka_partition(kind: Job
 def test_what_may_have_been_sent_is_divided_between_batches_however_much_goes_at_once(
     body_format: str, batch_count_max: int, count: int
 ) -> None:
-    """Otherwise it would be cut into other batches, with other ids, and pass a receiver's check."""
+    """A receiver recognizes repeats by batch ids, so repeats must form the same batches again."""
     driver = Driver({A: 90_000, B: 90_000})
     mark = Mark(123, 40_123 + 45)
     driver.enter("a", mark, body_format=body_format, batch_count_max=batch_count_max)
@@ -102,7 +102,7 @@ def test_what_may_have_been_sent_is_divided_between_batches_however_much_goes_at
 
 
 def test_of_those_that_rest_none_is_looked_up_whatever_is_planned() -> None:
-    """Twenty thousand may rest, and each mark that comes makes a plan."""
+    """Twenty thousand strands may rest, and each mark that arrives causes a plan."""
     driver = Driver({A: 9})
     for number in range(50):
         driver.enter(str(number), kind=JobKind.APART, events_max=3, rest_s=5.0)
@@ -133,7 +133,7 @@ def test_a_rest_of_its_lane_does_not_end_the_wait_of_a_strand_that_was_cut() -> 
 
 
 def test_a_rest_of_its_lane_puts_off_no_strand_that_is_in_doubt() -> None:
-    """Otherwise a look would hardly ever begin after its wait, however long the lane rests."""
+    """Otherwise the look of a strand in doubt would almost never follow its wait."""
     driver = Driver({A: 9, B: 1_000})
     driver.enter(kind=JobKind.FOLLOWING)
     span = driver.spans(100.0)[strand()]
@@ -153,7 +153,7 @@ def test_a_strand_that_alone_has_something_has_all_that_its_destination_takes() 
 
 
 def test_what_may_have_ended_its_worker_is_planned_by_itself_until_it_has_gone_on() -> None:
-    """Otherwise a tenant's event that ends each worker would stop all who share its job forever."""
+    """Otherwise an event that kills each worker would stop all who share its job forever."""
     driver = Driver({A: 5})
     for name in ("a", "b", "c"):
         driver.enter(name)

@@ -1,4 +1,4 @@
-"""With few slots, a book orders those that wait, and sends to hanging destinations apart."""
+"""With few slots, a book orders waiting strands, and gives hanging ones jobs of their own."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ def test_of_those_with_much_to_send_who_waits_longest_comes_first() -> None:
     (first, hurried) = driver.plan()
     assert (first.is_hurried, hurried.is_hurried) == (False, True)
     driver.enter("late")
-    assert driver.plan(1.0) == [], "there are too many already"
+    assert driver.plan(1.0) == [], "too many jobs are already running"
     driver.enter("later")
     driver.turns.end(first)
     (job,) = driver.plan(2.0)
@@ -54,7 +54,7 @@ def test_who_hangs_is_sent_to_apart_until_it_is_heard_of() -> None:
 
 
 def test_who_leaves_while_it_hangs_has_its_slot_until_the_job_ends() -> None:
-    """Otherwise a tenant would have another one with each pause, and its end."""
+    """Otherwise a tenant would gain a slot each time it pauses and resumes."""
     driver = Driver({A: 1}, turns=Turns(slots=2))
     driver.enter(kind=JobKind.APART)
     (job,) = driver.plan()

@@ -10,7 +10,7 @@ from tests.unit.delivery.lanes.test_book import A, Driver
 
 
 def test_nothing_is_read_of_what_lies_between_two_that_are_far_apart() -> None:
-    """Otherwise one near the end would wait until the task has read the whole log before it."""
+    """Otherwise a strand near the end would wait until the task has read the whole log."""
     driver = Driver({A: 10_000_000})
     driver.enter("far", Mark(0, 0), kind=JobKind.APART, events_max=2_500)
     driver.enter("near", Mark(9_999_990, 9_999_990), kind=JobKind.APART)
@@ -24,10 +24,10 @@ def test_nothing_is_read_of_what_lies_between_two_that_are_far_apart() -> None:
 @pytest.mark.parametrize(
     ("begins", "units"),
     [
-        # As near as they may be: 100 to 2,100, and 2,200 to 4,200.
+        # As far apart as they may be: 100 to 2,100, and 2,200 to 4,200.
         ([0, 2_100, 4_200], [["s/0", "s/1", "s/2"]]),
         ([0, 2_101, 4_201], [["s/0"], ["s/1", "s/2"]]),
-        # The one between is near both others, in whatever order they come.
+        # The one in the middle is near both others, whatever their order.
         ([4_200, 0, 2_100, 9_000], [["s/0", "s/1", "s/2"], ["s/3"]]),
     ],
 )
@@ -56,7 +56,7 @@ def test_who_repeats_what_is_far_back_is_not_read_with_those_who_follow() -> Non
 
 @pytest.mark.parametrize("worker_count", range(1, 9))
 def test_a_process_that_holds_one_slot_uses_all_of_its_workers(worker_count: int) -> None:
-    """Each of fifty machines holds hardly more."""
+    """With fifty machines, each process holds hardly more than one slot."""
     driver = Driver({A: 1})
     driver.turns = Turns(worker_count=worker_count)
     names = [str(number) for number in range(12_000) if slot_of(f"s/{number}") == 77]

@@ -1,4 +1,4 @@
-"""States of lanes: whether each is up, when it tries again, and whether it stands still."""
+"""States of lanes: whether each is up, when it is retried, and whether it stands still."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ STALLED_AFTER_S = 60.0
 
 @dataclass
 class WatchedFates:
-    """Fates, and what they say to people and to Prometheus."""
+    """Fates, with what they log and show to Prometheus."""
 
     metrics: DeliveryMetrics = field(default_factory=DeliveryMetrics)
 
@@ -32,7 +32,7 @@ class WatchedFates:
         )
 
     def dies(self, strand: Strand, now_s: float, *, is_data_lost: bool = False) -> float:
-        """Report a death as the loop does; return how long it has to wait then."""
+        """Report a death as the loop does; return the wait that follows."""
         again_s = self.fates.again_s(strand.destination, now_s=now_s)
         self.fates.died(strand, "why", is_data_lost=is_data_lost, now_s=now_s)
         return again_s - now_s
@@ -56,7 +56,7 @@ def test_a_lane_is_up_from_its_first_look_until_it_goes() -> None:
     assert [each["event"] for each in logs] == ["lane.started", "lane.stalled", "lane.stopped"]
     assert told.fates.names() == set()
     shown = ("lane_up", "lane_stalled_seconds", "progress_age_seconds")
-    assert [told.shows(each) for each in shown] == [None] * 3, "who has it now shows how it fares"
+    assert [told.shows(each) for each in shown] == [None] * 3, "the new owner shows its state"
     told.fates.up("s/a", now_s=100.0)
     told.fates.look("s/a", None, now_s=101.0)
     assert [told.shows(each) for each in shown] == [1, 0, 0]
@@ -72,12 +72,12 @@ def test_a_lane_that_dies_again_and_again_waits_longer_each_time() -> None:
     assert waits == [0, 1, 3, 7, 15, 30, 30, 30]
     assert waits[-1] == RESTART_WAIT_S_MAX
     assert told.shows("lane_restarts_total") == 8
-    # It runs, and dies before it has recovered.
+    # The strand runs, and dies before it has recovered.
     told.fates.went_on(A, now_s=now_s)
     assert told.dies(A, now_s + 1.0) == RESTART_WAIT_S_MAX
     told.fates.went_on(A, now_s=now_s + 2.0)
     told.fates.went_on(A, now_s=now_s + 2.0 + HEALTHY_AFTER_S)
-    assert told.dies(A, now_s + 99.0) == 0, "it had recovered"
+    assert told.dies(A, now_s + 99.0) == 0, "the strand had recovered"
 
 
 def test_strands_that_fall_together_die_once_whatever_goes_on_beside() -> None:
@@ -93,7 +93,7 @@ def test_strands_that_fall_together_die_once_whatever_goes_on_beside() -> None:
 
 
 def test_a_lane_is_down_for_as_long_as_one_of_its_strands_is() -> None:
-    """Events of that Kafka partition stand still, however well the others fare."""
+    """Events of that Kafka partition stand still, however well the other strands do."""
     told = WatchedFates()
     told.fates.up("s/a", now_s=0.0)
     told.fates.up("s/b", now_s=0.0)
@@ -102,7 +102,7 @@ def test_a_lane_is_down_for_as_long_as_one_of_its_strands_is() -> None:
     told.fates.went_on(B, now_s=11.0)
     told.fates.went_on(OTHER, now_s=11.0)
     assert (told.shows("lane_up"), told.shows("lane_up", "s/b")) == (0, 1)
-    # Nor have its deaths been forgotten.
+    # The earlier deaths still count.
     told.fates.went_on(B, now_s=500.0)
     assert told.dies(A, 501.0) == 1
     told.fates.went_on(A, now_s=502.0)
@@ -124,7 +124,7 @@ def test_lost_events_are_told_with_what_can_be_done() -> None:
     assert [each["event"] for each in logs] == ["lane.started", "lane.data_lost"]
     assert "docs/guarantees.md" in logs[-1]["advice"]
     assert logs[-1]["partition"] == 1
-    assert told.shows("lane_up") == 0, "also of a lane that dies before it was looked at"
+    assert told.shows("lane_up") == 0, "a lane that dies before the first look is shown, too"
 
 
 def test_a_lane_that_stands_still_with_work_is_called_stalled_once() -> None:
@@ -150,7 +150,9 @@ def test_a_lane_with_nothing_to_do_does_not_stand_still() -> None:
     told.fates.up("s/a", now_s=0.0)
     assert told.looks(9_999.0) == []
     assert told.shows("progress_age_seconds") == 0
-    assert told.looks(9_999.0, Laggard(A, 10_020.0, is_sending=False)) == [], "its batch may fill"
+    assert told.looks(9_999.0, Laggard(A, 10_020.0, is_sending=False)) == [], (
+        "it waits for its batch to fill"
+    )
     assert told.shows("progress_age_seconds") == 0
 
 
@@ -172,12 +174,12 @@ def test_of_whom_nobody_has_heard_nothing_is_said() -> None:
 def test_a_lane_of_which_nothing_can_begin_is_down_until_it_goes_or_begins() -> None:
     told, waiting = WatchedFates(), {"s/a": ([0, 1], "no leader")}
     told.fates.wait(waiting, now_s=0.0)
-    assert told.shows("lane_up") is None, "it has just been made"
+    assert told.shows("lane_up") is None, "the lane is new"
     with capture_logs() as logs:
         for now_s in (10.0, 70.0):
             told.fates.wait(waiting, now_s=now_s)
         assert (told.shows("lane_up"), told.shows("lane_stalled_seconds")) == (0, 70)
-        # Paused, or another process has it.
+        # The lane is paused, or another process has it.
         told.fates.wait({}, now_s=71.0)
         assert (told.shows("lane_up"), told.shows("lane_stalled_seconds")) == (None, None)
         told.fates.wait(waiting, now_s=80.0)

@@ -24,7 +24,7 @@ LEASE_MS = 77
 
 
 class Following(Driver):
-    """A job follows the logs of a destination, and comes to its end."""
+    """A driver whose job follows a destination's logs and nears its end."""
 
     def __init__(self) -> None:
         super().__init__(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)}, follow_s=2.0)
@@ -43,7 +43,7 @@ class Following(Driver):
         return turn
 
     def told(self, after_s: float = 1.5) -> list[RecordOut]:
-        """The records that its job gets this long after it began."""
+        """Return the records written for the job this long after it started."""
         before = len(self.outlet.rows)
 
         async def scenario() -> None:
@@ -57,12 +57,12 @@ class Following(Driver):
 def test_who_would_be_begun_anew_just_as_it_is_goes_on() -> None:
     driver = Following()
     number = number_of(driver.job.units)
-    assert driver.told(0.5) == [], "that is too early"
-    # Its state is published again and again, and changes nothing in how to send.
+    assert driver.told(0.5) == [], "the job is not yet near its end"
+    # The state is published again and again, without a change to how events are sent.
     driver.loop.states.value = {TO.id: structs.replace(known(attempts={"ok": 3}), store="ours")}
     assert driver.told() == [term_record(number, Term(4.0, LEASE_MS))]
     assert driver.turn.ends_s == driver.now_s + 4.0
-    assert driver.told() == [], "once is enough"
+    assert driver.told() == [], "the job hears of it only once"
     assert driver.told(3.5) == [term_record(number, Term(6.0, LEASE_MS))]
 
 
@@ -100,7 +100,7 @@ def test_whoever_is_to_be_sent_to_in_another_way_ends_its_job(
     assert driver.told() == []
     assert driver.turn.ends_s == driver.now_s + 2.0
     driver.configure(REAL_TIME)
-    assert driver.told(1.6) == [], "what was begun as it was before is decided"
+    assert driver.told(1.6) == [], "a decision that is taken is not written again"
 
 
 def test_a_job_that_has_ended_is_told_nothing_and_neither_is_one_that_has_not_begun() -> None:
@@ -116,7 +116,7 @@ def test_what_kafka_does_not_take_is_not_told_and_the_job_ends() -> None:
 
 
 def test_a_job_is_told_of_what_is_written_once_it_has_begun() -> None:
-    """And of nothing by a Kafka without that topic, as before an upgrade: its tasks end in time."""
+    """Without that topic, as before an upgrade, a job hears nothing and its tasks end in time."""
     driver = Following()
     assert driver.loop._orders([HERE], driver.job).terms_at is None
     driver.log.make(TERMS_LOG.topic, 1)
@@ -128,7 +128,7 @@ def test_a_job_is_told_of_what_is_written_once_it_has_begun() -> None:
 
 
 def test_who_is_sent_to_by_others_too_ends_and_hears_of_them() -> None:
-    """An executor elsewhere hears of them with its orders, and takes who is silent for gone."""
+    """An executor elsewhere hears of other senders with its orders; silent ones count as gone."""
     driver = Following()
 
     def told_at(at_ms: int) -> dict[str, FlowRecord]:

@@ -1,4 +1,4 @@
-"""A lane that goes reports its position before another process has it, and not later."""
+"""A lane that leaves reports its position before another process has it, and never later."""
 
 import asyncio
 from typing import Self
@@ -14,7 +14,7 @@ from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, Driver
 
 
 class Groups:
-    """Where Kafka keeps how far lanes are."""
+    """A fake of the place where Kafka keeps the positions of lanes."""
 
     def __init__(self) -> None:
         self.told: dict[str, int] = {}
@@ -51,7 +51,7 @@ def test_who_gives_a_lane_up_tells_where_it_is_before_and_never_afterwards(
 
     asyncio.run(goes())
     assert groups.told == ({} if is_cut else {TO.id: 9})
-    # The new owner has told more, and late reports come of work that was under way here.
+    # The new owner has reported a later position; late reports arrive of work started here.
     groups.told[TO.id] = 20
     loop._tell_position(TO.id)
     asyncio.run(loop.positions.tell_last())
@@ -59,7 +59,7 @@ def test_who_gives_a_lane_up_tells_where_it_is_before_and_never_afterwards(
 
 
 def test_what_hangs_is_given_back_when_its_worker_begins_nothing_more() -> None:
-    """Otherwise it would go on without a label, beside the copies of the lane's new owner."""
+    """Otherwise the worker would send without labels, beside the new owner's copies."""
 
     async def scenario() -> None:
         marks = {HERE: Mark(0, 0), BESIDE: Mark(0, 0)}
@@ -67,9 +67,9 @@ def test_what_hangs_is_given_back_when_its_worker_begins_nothing_more() -> None:
         member, clock = driver.loop.member, asyncio.get_running_loop()
         await driver.loop._look()
         member._is_known_alive(clock_s())
-        assert driver.spans(), "they are under way, and never end"
+        assert driver.spans(), "the spans are under way, and never end"
         until_s = clock.time() + (member.ours_until_ms - now_ms()) / 1000
-        # Kafka hears of us all the while.
+        # Kafka hears of this process all the time.
         member._is_known_alive(clock_s() + 60.0)
         member._take(frozenset(), member.held)
         await asyncio.gather(*member._tasks)

@@ -1,4 +1,4 @@
-"""A lane from another process goes on where that one has ended, whatever happens meanwhile."""
+"""A lane from another process continues where that process ended, whatever happens meanwhile."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -38,11 +38,11 @@ class HandOver(House):
         self.log.write([RecordIn(Origin(LANES, 0, at), 1, row.key, row.value, ())])
 
     def hear(self) -> None:
-        """Read the marks that there are."""
+        """Read the marks written so far."""
         asyncio.run(self.marks.read())
 
     def follow(self, *marks: Mark) -> None:
-        """Hear of the marks that somebody writes now."""
+        """Read these marks as another process writes them."""
         heard = asyncio.Event()
         for mark in marks:
             self.mark(HERE, mark)
@@ -61,7 +61,7 @@ class HandOver(House):
         asyncio.run(scenario())
 
     def take_over(self) -> int:
-        """It is ours, at 4; returns how many marks were stored by then."""
+        """Take the lane over at 4; return how many marks were stored by then."""
         self.begin()
         self.hear()
         asyncio.run(self.roster.look())
@@ -69,7 +69,7 @@ class HandOver(House):
         return len(self.outlet.rows)
 
     def begin(self) -> None:
-        """Mark it to the end, as its old owner does, and take it over."""
+        """Mark the lane to the end, as its old owner does, and begin to take it over."""
         self.mark(HERE, Mark(4, 4))
         self.mine.add(COMES.id)
         self.roster.begin()
@@ -79,7 +79,7 @@ class HandOver(House):
 
 
 class InterruptedKafka(MemoryLog):
-    """Something happens while the ends of a stream are asked for."""
+    """A Kafka in which something happens while a stream's ends are being fetched."""
 
     meanwhile: Callable[[], None] | None = None
 
@@ -95,7 +95,7 @@ def test_nobody_is_entered_before_the_marks_of_who_had_it_are_known() -> None:
     house = HandOver()
     house.begin()
     for _ in range(3):
-        # A destination that waits for them holds up no other.
+        # A destination that waits for marks does not delay the others.
         assert asyncio.run(house.roster.look())
         assert list(house.roster.running()) == [TO]
         assert house.at() is None
@@ -158,7 +158,7 @@ def test_what_goes_and_comes_back_while_its_first_mark_is_stored_is_not_entered_
     "late", [Mark(2, 2), Mark(1, 3), Mark(3, 9), Mark(2, 2, late=True), Mark(3, 9, late=True)]
 )
 def test_a_mark_that_who_had_it_writes_late_is_set_right_though_nothing_comes(late: Mark) -> None:
-    """It was frozen, wakes up, and says how far it was; ours may be idle for days."""
+    """The old owner was frozen, and writes its old position; our lane may be idle for days."""
     house = HandOver()
     before = house.take_over()
     house.follow(late)
@@ -166,11 +166,11 @@ def test_a_mark_that_who_had_it_writes_late_is_set_right_though_nothing_comes(la
     assert house.outlet.rows[before:] == [mark_record(HERE, Mark(4, 4))]
     house.follow(Mark(4, 4))
     asyncio.run(house.roster.look())
-    assert len(house.outlet.rows) == before + 1, "the log has it"
+    assert len(house.outlet.rows) == before + 1, "the mark is not written twice"
 
 
 def test_who_takes_a_lane_over_with_a_late_mark_says_again_where_it_is() -> None:
-    """Nobody else has, and what was known before it may be compacted away."""
+    """No other process has written it, and the earlier mark may be compacted away."""
     house = HandOver()
     house.begin()
     house.mark(HERE, Mark(2, 2, late=True))
@@ -203,7 +203,7 @@ def test_of_what_is_under_way_its_worker_speaks_until_that_has_ended() -> None:
     assert len(house.outlet.rows) == before
     house.book.cut(HERE, span, 4, not_before_s=0.0)
     asyncio.run(house.roster.look())
-    # It may have been sent, which is more than the late one says.
+    # The event may have been sent, which the late mark does not say.
     assert house.outlet.rows[before:] == [mark_record(HERE, Mark(4, 5))]
 
 
@@ -211,7 +211,7 @@ def test_what_says_no_less_than_is_true_needs_no_second_word() -> None:
     house = HandOver()
     before = house.take_over()
     house.follow(Mark(4, 4), Mark(4, 7), Mark(5, 5), Mark(4, OPEN))
-    # Heard after the worker's job has said it all: what comes with the same breath counts.
+    # Heard after the worker's job has reported the end: the marks of one read count together.
     house.follow(Mark(2, 4), Mark(4, 4))
     house.mine.remove(COMES.id)
     house.follow(Mark(1, 1))

@@ -1,7 +1,7 @@
 """A thousand seeded histories of a lane: kills, recreated topics, logs cut at either end.
 
-No event that a log still has is passed by, and one that arrives a second time says that it may
-have. A history that breaks this is replayed by its number.
+No event that a log still has is skipped, and an event that may arrive twice is labelled. A history
+that breaks this is replayed by its number.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ PLACES = (A, B)
 
 
 class LogOfMany(MemoryLog):
-    """A log whose topic may be recreated, as Kafka's metadata says."""
+    """A log whose topic may be recreated, as Kafka's metadata then shows."""
 
     life = 0
 
@@ -37,7 +37,7 @@ class LogOfMany(MemoryLog):
 
 @dataclass
 class LaneHistory:
-    """One history, and what its destination has had."""
+    """One history, and what its destination has received."""
 
     dice: Random
     house: House = field(init=False)
@@ -45,7 +45,7 @@ class LaneHistory:
     outlet: MemoryOutlet = field(default_factory=MemoryOutlet)
     now_s: float = 0.0
     written: int = 0
-    # Ids in the order in which they came, each with whether it was labelled.
+    # Ids in order of arrival, each with whether it was labelled.
     came: list[tuple[bytes, bool]] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
 
@@ -56,7 +56,7 @@ class LaneHistory:
         self.begin()
 
     def begin(self) -> None:
-        """A process that has read all marks, and owns the lane."""
+        """Start a process that has read all marks, and owns the lane."""
         marks: dict[Strand, Mark] = {}
         for row in self.outlet.rows:
             strand, mark = open_mark(row.key or b"", row.value) or (None, None)
@@ -79,14 +79,14 @@ class LaneHistory:
     def look(self) -> None:
         self.now_s += 30.0
         self.house.look(TO)
-        # A person says at once that it may go on without the lost events.
+        # A person confirms at once that the lane may continue without the lost events.
         for strand in self.house.book.strands(TO.id):
             book = self.house.book
             if book.is_free(strand) and book.skip(strand, self.log.begins[strand.where]):
                 asyncio.run(self.teller(book).tell([strand]))
 
     def send(self) -> None:
-        """Send some of the plan as its worker, store the position, and perhaps die then."""
+        """Send some of the plan as a worker does, store the position, and sometimes die then."""
         lane = Lane(TO, JobKind.SHARED, self.dice.randint(1, 8))
         for job in self.house.book.plan(lambda _: lane, self.turns, now_s=self.now_s):
             for unit in job.units:
@@ -132,7 +132,7 @@ class LaneHistory:
             case "cut its beginning":
                 log.forget(where, self.dice.randint(log.begins[where], log._end(where)))
             case "cut its end" if log.logs[where]:
-                # A look comes before it has grown again, as it does many times a second.
+                # The look happens before the log has grown again; lanes look many times a second.
                 log.logs[where] = log.logs[where][: -self.dice.randint(1, len(log.logs[where]))]
                 self.look()
             case _:
@@ -152,7 +152,7 @@ class LaneHistory:
         return there - {value for value, _ in self.came}
 
     def unsaid(self) -> list[bytes]:
-        """Repeats that came without a label."""
+        """Return the repeats that came without a label."""
         seen: set[bytes] = set()
         found = []
         for value, is_labelled in self.came:
@@ -169,15 +169,15 @@ def test_no_history_passes_an_event_by_or_repeats_one_without_a_word(count: int)
     for seed in range(count):
         lived = LaneHistory(Random(seed))
         lived.live()
-        assert not lived.passed_by(), f"history {seed} has passed by {lived.passed_by()}"
-        assert not lived.unsaid(), f"history {seed} has repeated {lived.unsaid()} without a word"
+        assert not lived.passed_by(), f"history {seed} skipped {lived.passed_by()}"
+        assert not lived.unsaid(), f"history {seed} repeated {lived.unsaid()} without a label"
         happened += lived.happened
     troubles = ("kill", "make anew", "a worker dies", "cut its beginning", "cut its end")
     assert min(happened[what] for what in troubles) > count / 2
 
 
 def test_without_the_topics_id_a_history_passes_events_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect put back: no mark says in which topic it is."""
+    """Put the defect back: marks that do not name their topic."""
     monkeypatch.setattr(MemoryLog, "ask", _nothing_told)
     missed = 0
     for seed in range(100):

@@ -20,7 +20,7 @@ def test_a_mark_says_in_which_topic_it_is_as_soon_as_kafka_tells() -> None:
     house.marks.marks = {Strand(TO.id, A): Mark(3, 4)}
     house.log.topic_ids[TOPIC] = "one"
     house.look(TO)
-    # A mark without a topic is taken for one of the topic that exists now.
+    # A mark that names no topic is taken to mean the present one.
     assert house.book.mark(Strand(TO.id, A)) == Mark(3, 4, life="one")
     assert house.outlet.rows == [mark_record(Strand(TO.id, B), Mark(0, 0, life="one"))]
 
@@ -35,7 +35,7 @@ def test_what_is_in_a_topic_that_was_deleted_begins_in_the_one_made_anew(at: int
     with capture_logs() as logs:
         house.look(TO)
     assert house.position() == {A: 1, B: 0}
-    # A worker with an offset of the old topic may have sent all that is there so far.
+    # A worker with an offset of the old topic may have sent everything in the log so far.
     assert house.book.mark(here) == Mark(1, 5, life="two")
     forgotten = RecordOut(LANES, repeats_key(here), None)  # type: ignore[arg-type]
     assert house.outlet.rows == [forgotten, mark_record(here, Mark(1, 5, life="two"))]
@@ -50,20 +50,20 @@ def test_a_lane_that_runs_begins_in_the_new_topic_when_nothing_of_the_old_is_und
     (job,) = house.book.plan(lambda _: lane, Turns(4, 1.0, 1.0, 1), now_s=0.0)
     (span,) = (spans[TO.id] for spans in (unit.spans for unit in job.units))
     assert span.life == "one"
-    # Another leader is heard of, and with it that it is another topic.
+    # Metadata with a new leader also shows that the topic was recreated.
     house.log.topic_ids[TOPIC] = "two"
     house.grow()
     house.look(TO, partition_count=3)
     assert house.book.mark(here) == Mark(1, 5, life="one")
     assert house.book.ended(here, span, 3)
-    # There is more to send of it, but none of the old one is begun any more.
+    # The strand has more to send, but no span of the old topic is started any more.
     assert house.book.behind() == {TO.id}
     assert house.book.plan(lambda _: lane, Turns(4, 1.0, 1.0, 1), now_s=1e9) == []
-    # Kafka tells nothing new: it is asked again.
+    # Kafka reported no change, so it is asked again.
     assert house.roster.lives.again_s < 1e9
     house.roster.lives.again_s = 0.0
     house.look(TO, partition_count=3)
-    # A worker's report about the old topic moves nothing in the new one.
+    # A worker's report about the old topic does not move the position in the new one.
     assert house.book.mark(here) == Mark(1, 3, life="two")
     assert not house.book.went(here, Mark(5, 5, life="one"))
     assert house.position()[A] == 1
@@ -92,6 +92,6 @@ def test_nothing_goes_on_in_a_topic_of_which_kafka_does_not_say_which_it_is() ->
 def test_a_mark_of_an_old_topic_that_comes_late_is_not_the_last_word() -> None:
     now = Mark(1, 1, life="two")
     late = Mark(500, 600, late=True, life="one").after(now)
-    # So it is written once more, as the log has only the late one.
+    # So the mark is written once more, as the log has only the late one.
     assert late == replace_mark(now, late=True)
     assert Mark(2, 3, late=True, life="two").after(now) == Mark(2, 3, late=True, life="two")

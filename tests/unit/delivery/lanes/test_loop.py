@@ -1,6 +1,6 @@
-"""The driver's use of reports: how each destination is sent to, losses, and deaths.
+"""The driver's use of reports: settings of lanes, losses, and deaths.
 
-Spark is not asked here; the log and the outlet are the fakes of tests/contract.
+Spark is not started here; the log and the outlet are the fakes of tests/contract.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def _a_clock_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Untold(LanePositions):
-    """Positions in a Kafka to which no lane has ever reported one."""
+    """Positions in a Kafka to which no lane has ever reported."""
 
     async def last(self, lanes: Collection[str]) -> Mapping[str, Position]:
         return {lane: {} for lane in lanes}
@@ -92,7 +92,7 @@ class Driver:
         asyncio.run(self.loop._look())
 
     def spans(self) -> dict[Strand, Span]:
-        """The spans that are planned a minute later."""
+        """Return the spans that are planned a minute later."""
         self.now_s += 60.0
         jobs = self.loop.book.plan(self.loop._lane_of, self.loop.turns, now_s=self.now_s)
         for job in jobs:
@@ -105,7 +105,7 @@ class Driver:
         }
 
     def hears(self, spans: dict[Strand, Span], *ends: StrandEnd) -> Sequence[str]:
-        """Take a job's reports, and return the events that are logged."""
+        """Take a job's reports, and return the logged events."""
         with capture_logs() as logs:
             self.loop._take_reports(ends, spans, "no word", took_s=1.0)
         return [each["event"] for each in logs]
@@ -161,7 +161,7 @@ IN_TROUBLE = known(
             False,
         ),
         (TO, known(FlowState.DISABLED), True),
-        # A person has said to try again, and there has been no news of it since.
+        # A person has asked to try again, and no news of the destination has arrived since.
         (replace(TO, resumed_at_ms=NOW_MS), IN_TROUBLE, False),
         (replace(TO, resumed_at_ms=NOW_MS), known(FlowState.DISABLED), False),
         (replace(TO, resumed_at_ms=NOW_MS - 1), IN_TROUBLE, True),
@@ -186,7 +186,7 @@ def test_who_only_parks_rests_between_its_turns(
         assert 0.5 * box_s < lane.rest_s <= box_s
     else:
         assert lane.rest_s == 0
-    # Its worker waits for no probe of another then.
+    # The worker then does not wait for another worker's probe.
     orders = asyncio.run(_orders(driver))
     assert orders.resting == (frozenset({TO.id}) if rests else frozenset())
 
@@ -200,7 +200,7 @@ def test_a_lane_is_its_tenants_and_a_job_in_a_hurry_waits_a_moment_for_answers()
     driver.look()
     lane = driver.loop._lane_of(TO.id)
     assert lane is not None
-    assert lane.tenant == "", "its stream is not known any more, or not yet"
+    assert lane.tenant == "", "its stream is no longer known, or not yet"
     driver.loop.config.value = Configuration(streams={"s": Stream("s", 2, tenant="acme")})
     lane = driver.loop._lane_of(TO.id)
     assert lane is not None
@@ -218,7 +218,7 @@ def test_a_lane_is_its_tenants_and_a_job_in_a_hurry_waits_a_moment_for_answers()
 def test_only_who_takes_a_request_of_each_kafka_partition_is_not_asked(
     parallel_max: int, *, is_unasked: bool
 ) -> None:
-    """Jobs of one worker may run in several of its processes, which know nothing of each other."""
+    """Jobs of one worker may run in several processes, which do not know of each other."""
     driver = Driver(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
     driver.configure(replace(TO, parallel_max=parallel_max))
     driver.look()
@@ -237,7 +237,7 @@ def test_there_are_slots_for_whoever_waits_on_any_machine(
     assert (settings.worker_count, settings.slots) == (workers, slots)
     least = 2 * workers + 2
     assert DeliverySettings(slots=least).slots == least
-    with pytest.raises(ValidationError, match=f"{least} at least.* unset it for {slots}"):
+    with pytest.raises(ValidationError, match=f"at least {least} here.* unset it for {slots}"):
         DeliverySettings(slots=least - 1)
 
 
@@ -264,7 +264,7 @@ def test_what_a_job_says_is_heard_of_each_strand_by_itself() -> None:
     told = driver.hears(spans, StrandEnd(BESIDE, 1, 1), StrandEnd(HERE, 4, 4, "OSError: no"))
     assert told == ["lane.started", "lane.died"]
     assert driver.position() == {A: 4, B: 1}
-    assert driver.loop.book.mark(HERE) == Mark(4, 9), "nobody knows what became of the rest"
+    assert driver.loop.book.mark(HERE) == Mark(4, 9), "the outcome of the other events is unknown"
     assert driver.shows("lane_up") == 0
     (again,) = driver.spans().values()
     assert again == Span(4, 9, 9)
@@ -286,7 +286,7 @@ def test_a_late_word_of_what_was_over_clears_no_death() -> None:
     driver = Driver(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
     driver.look()
     first = driver.spans()
-    # Free by its mark, while its job waits for others.
+    # The strand is free by its mark, while its job waits for others.
     driver.loop._mark_came(HERE, Mark(9, 9))
     driver.log.write([RecordIn(Origin(*A, 9), 1, None, b"1", ())])
     driver.look()
@@ -304,7 +304,7 @@ def test_lost_events_are_skipped_when_a_person_says_so_and_not_before() -> None:
     driver = Driver(marks={HERE: Mark(2, 2), BESIDE: Mark(0, 0)})
     driver.look()
     driver.log.forget(A, 5)
-    # Its owner had it resumed once before.
+    # The owner has resumed the destination once before.
     driver.configure(replace(TO, resumed_at_ms=NOW_MS - 1))
     for told in (["lane.started", "lane.data_lost"], []):
         spans = driver.spans()
@@ -325,7 +325,7 @@ def test_lost_events_are_skipped_when_a_person_says_so_and_not_before() -> None:
 def test_a_person_is_heard_though_the_lane_has_met_the_loss_once_more_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is tried twice a minute, and the word of a person takes a moment to come."""
+    """The lane retries twice a minute, and a person's answer takes a moment to arrive."""
     driver = Driver(marks={HERE: Mark(2, 2), BESIDE: Mark(0, 0)})
     driver.look()
     driver.log.forget(A, 5)
@@ -338,7 +338,7 @@ def test_a_person_is_heard_though_the_lane_has_met_the_loss_once_more_meanwhile(
 
 
 def test_what_was_not_lost_after_all_is_not_skipped_later() -> None:
-    """A broker that had only been away for a moment, say."""
+    """For example, the broker was only away for a moment."""
     driver = Driver(marks={HERE: Mark(2, 2), BESIDE: Mark(0, 0)})
     driver.look()
     driver.hears(driver.spans(), StrandEnd(HERE, 2, 0, LOST, is_data_lost=True))
@@ -357,14 +357,14 @@ def test_a_lane_whose_topic_was_made_anew_says_so_and_goes_on_when_told(mark: Ma
     driver = Driver(marks={HERE: mark, BESIDE: Mark(0, 0)})
     driver.look()
     (span,) = driver.spans().values()
-    assert span == Span(500, 501), "Kafka is asked for what is gone"
+    assert span == Span(500, 501), "Kafka is asked for the missing event"
     driver.hears({HERE: span}, StrandEnd(HERE, 500, 0, LOST, is_data_lost=True))
     assert driver.shows("lane_up") == 0
     assert driver.position() == {A: 500, B: 0}
     driver.configure(replace(TO, resumed_at_ms=NOW_MS + 1))
     driver.look()
     assert driver.position() == {A: 0, B: 0}
-    assert driver.spans() == {HERE: Span(0, 9, 9)}, "all of it, as what may be a repeat"
+    assert driver.spans() == {HERE: Span(0, 9, 9)}, "all events, as possible repeats"
     assert driver.shows("lane_up") == 1
 
 

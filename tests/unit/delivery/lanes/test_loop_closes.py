@@ -13,7 +13,7 @@ REAL_TIME = replace(TO, latency="realtime")
 
 
 def closing(*, done: bool, is_paused: bool, more: int = 0) -> Driver:
-    """One that followed its log has ended at 9; the outlet has all records since."""
+    """Return a driver whose following strand has ended at 9; its outlet has all later records."""
     driver = Driver(marks={HERE: Mark(9, 9), BESIDE: Mark(0, 0)})
     driver.configure(REAL_TIME)
     driver.look()
@@ -46,7 +46,7 @@ def test_a_late_report_closes_no_mark_of_a_span_that_goes_on() -> None:
 
 
 def test_a_repeat_in_a_job_that_follows_leaves_its_mark_as_it_is() -> None:
-    """Otherwise the next events would be sent with no mark on disk that says they may be."""
+    """Otherwise the next events would be sent without a mark on disk that allows it."""
     driver = Driver(marks={HERE: Mark(2, 5), BESIDE: Mark(0, 0)})
     driver.configure(REAL_TIME)
     driver.look()

@@ -24,7 +24,7 @@ UNITS = Unit(A, {TO.id: Span(0, 5)}), Unit(B, {TO.id: Span(0, 5), OTHER.id: Span
 
 
 class Tasks:
-    """Takes a job as Spark does, and runs nothing."""
+    """Tasks that accept a job as Spark does, and run nothing."""
 
     def __init__(self) -> None:
         self.jobs: list[Mapping[str, Any]] = []
@@ -56,7 +56,7 @@ async def submitted(job: Job) -> tuple[Tasks, list[TaskEnd]]:
 
 
 def test_a_process_shares_lanes_when_its_workers_are_there() -> None:
-    """Lanes given to it sooner would stand still until then: 16 s on a busy machine."""
+    """Lanes assigned before the workers start would stand still: 16 s on a busy machine."""
     driver, tasks, stop = Driver(), Tasks(), asyncio.Event()
     driver.loop.tasks = cast("Any", tasks)
     driver.loop.member = cast("Any", SimpleNamespace(run=asyncio.Event.wait, ours_until_ms=0))
@@ -75,7 +75,7 @@ def test_a_process_shares_lanes_when_its_workers_are_there() -> None:
 
 
 def test_orders_travel_with_the_tasks_that_they_are_for() -> None:
-    """None finds what another one is to do."""
+    """No task receives another one's orders."""
     job = Job(JobKind.APART, [[unit] for unit in UNITS])
     tasks, ends = asyncio.run(submitted(job))
     assert [report for end in ends for report in end.reports] == [StrandEnd(Strand(TO.id, A), 5)]
@@ -102,7 +102,7 @@ def test_a_lane_that_goes_when_its_job_is_planned_takes_none_of_its_neighbours_w
         await job
         return driver
 
-    # As the job has reported.
+    # This is the position that the job reported.
     assert asyncio.run(scenario()).position() == {A: 5, B: 0}
 
 

@@ -1,4 +1,4 @@
-"""The driver at work while Kafka says little, answers late or says nothing."""
+"""The driver at work while Kafka answers little, late or not at all."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, B, Driver
 
 
 class StartedProcess(Health):
-    """The health of a process that ends once it has come to its work."""
+    """The health of a process that ends once it has started to work."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class StartedProcess(Health):
 
 
 def run(driver: Driver, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
-    """Run the loop, without Spark, until told to stop."""
+    """Run the loop, without Spark, until it is stopped."""
 
     async def scenario() -> None:
         async with asyncio.timeout(30):
@@ -39,7 +39,7 @@ def run(driver: Driver, stop: asyncio.Event, health: Health, pulse: Pulse) -> No
 
 
 def test_a_process_has_come_to_its_work_though_a_kafka_partition_has_no_leader() -> None:
-    """Otherwise it would be killed every five minutes, with the lanes of everybody."""
+    """Otherwise the process would be killed every five minutes, with everybody's lanes."""
     driver = Driver(events=0, marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
     driver.loop.config.value = driver.loop.roster._seen
     driver.log.make("hifi.lanes", 1)
@@ -57,7 +57,7 @@ def test_a_lane_that_cannot_begin_somewhere_is_down_and_says_why() -> None:
     driver.log.leaderless = {A}
     driver.look()
     driver.loop._look_at_fates(driver.now_s)
-    assert driver.shows("lane_up") == 1, "what has just been made has no leader yet"
+    assert driver.shows("lane_up") == 1, "a new Kafka partition has no leader yet"
     with capture_logs() as logs:
         for after_s in (10.0, 20.0, 100.0):
             driver.loop._look_at_fates(driver.now_s + after_s)
@@ -100,7 +100,7 @@ def test_a_late_mark_is_set_right_with_the_next_look() -> None:
 
 
 class Frozen(MemoryLog):
-    """A Kafka that takes requests, and answers none until it goes on."""
+    """A Kafka that accepts requests, and answers none until it is resumed."""
 
     goes_on: asyncio.Event
 
@@ -110,7 +110,7 @@ class Frozen(MemoryLog):
 
 
 class CountedBeats(Pulse):
-    """A pulse that lets Kafka go on, and stops the process, at the fifth beat."""
+    """A pulse that, at the fifth beat, resumes Kafka and stops the process."""
 
     def __init__(self, log: Frozen, stop: asyncio.Event) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class CountedBeats(Pulse):
 
 
 def test_a_process_that_waits_for_kafka_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise it would be killed for Kafka's sake, which brings no Kafka back."""
+    """Killing the process would not bring Kafka back."""
     monkeypatch.setattr(health, "_LOOP_BEAT_S", 0.001)
     driver = Driver()
     driver.loop.config.value = driver.loop.roster._seen

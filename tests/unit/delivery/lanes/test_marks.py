@@ -1,4 +1,4 @@
-"""How a lane's position is written: other machines read it, so it never changes unseen."""
+"""The written form of a lane's position: other machines read it, so no change may go unseen."""
 
 import pytest
 from hypothesis import given

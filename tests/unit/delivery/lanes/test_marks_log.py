@@ -53,7 +53,7 @@ def follow_until(marks: MarksLog, last: Mark) -> None:
 def test_who_writes_after_its_lease_takes_back_nothing_that_others_have_said(
     late: Mark, known: Mark
 ) -> None:
-    """The new owner may be killed before it has said again where it is."""
+    """The new owner may be killed before it has written its position again."""
     log = MemoryLog()
     log.make(LANES, 1)
     for mark in (Mark(22, 29), Mark(29, 36), Mark(late.at, late.until, late=True)):
@@ -63,7 +63,7 @@ def test_who_writes_after_its_lease_takes_back_nothing_that_others_have_said(
     assert marks.marks == {HERE: Mark(known.at, known.until, late=True)}
     written(log, HERE, Mark(5, 5))
     follow_until(marks, Mark(5, 5))
-    assert marks.marks == {HERE: Mark(5, 5)}, "a lane that was set back by whoever has it"
+    assert marks.marks == {HERE: Mark(5, 5)}, "its owner may set a lane back"
 
 
 def test_what_was_sent_again_is_known_until_it_is_taken_away() -> None:
@@ -123,7 +123,7 @@ def test_a_log_of_marks_that_is_not_there_is_a_sentence(monkeypatch: pytest.Monk
 def test_who_comes_waits_for_no_end_that_the_log_does_not_have_any_more() -> None:
     house = HandOver()
     house.begin()
-    # The look has heard where the log ends, and nobody has read up to there.
+    # The look has found the log's end, which nobody has read up to yet.
     asyncio.run(house.roster.look())
     assert house.at() is None
     house.log.make(LANES, 1)
@@ -132,7 +132,7 @@ def test_who_comes_waits_for_no_end_that_the_log_does_not_have_any_more() -> Non
     before = len(house.outlet.rows)
     asyncio.run(house.roster.look())
     assert house.at() == 4
-    # The log may no longer have the marks of the lanes that went on here.
+    # The log may no longer have the marks of the lanes that stayed here.
     assert set(house.outlet.rows[before:]) == {
         mark_record(Strand(TO.id, A), Mark(1, 1)),
         mark_record(Strand(TO.id, B), Mark(0, 0)),
@@ -140,25 +140,25 @@ def test_who_comes_waits_for_no_end_that_the_log_does_not_have_any_more() -> Non
 
 
 class Part:
-    """A part of the process that does what its test says."""
+    """A part of the process that behaves as its test says."""
 
     problem = None
     flows: Mapping[str, Any] = MappingProxyType({})
     configuration = Configuration()
     held: frozenset[int] = frozenset()
-    sparkContext = None  # noqa: N815 - Spark's word
+    sparkContext = None  # noqa: N815 - Spark's term
 
     def __init__(self, *_: object, **__: object) -> None:
         self.member = self
 
     def tell(self, _: Health) -> None:
-        """It is well."""
+        """Report that the part is well."""
 
     async def __aenter__(self) -> Self:
         return self
 
     async def at_once(self, *_: object, **__: object) -> None:
-        """It has nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     async def never_ends(self, *_: object) -> None:
         await asyncio.Event().wait()
@@ -177,7 +177,7 @@ class Deaf(Part):
 def test_a_process_that_would_hear_of_no_mark_any_more_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its strands would be free only with whole jobs, and lanes that come would never begin."""
+    """Strands would be free only when whole jobs end, and lanes that arrive would never begin."""
     for name in (
         "ConfigFeed",
         "StateFeed",

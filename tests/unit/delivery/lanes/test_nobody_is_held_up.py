@@ -1,7 +1,7 @@
-"""Destinations of a tenant hang, one after the other: the effect on others, and on its own.
+"""A tenant's destinations hang, one after the other: the effect on others, and on the tenant.
 
-Virtual time, the real book and its turns; workers are as good as their word, and answer at once or
-not at all. The rule: ADR 0062, "Nobody waits for anybody else".
+Virtual time, with the real book and its turns; workers finish exactly when they should, and answer
+at once or not at all. The rule is in ADR 0062, "Nobody waits for anybody else".
 """
 
 from collections import defaultdict
@@ -24,8 +24,8 @@ LOOK_S, ANSWER_S, TIMEOUT_S = 0.05, 0.05, 300.0
 TIME_BOX_S, FOLLOW_S = 5.0, 2.0
 WORKERS = 2
 OWN_SLOTS = 2 * WORKERS + 2
-# The longest wait of a healthy destination: until a slot that is never lent is free again. A job
-# in one ends after the time that it follows its log, its time box, and the wait for an answer.
+# The longest wait of a healthy destination: until a slot that is never lent is free again. A job in
+# one ends after the time that it follows its log, its time box, and the wait for an answer.
 WAIT_S_MAX = FOLLOW_S + TIME_BOX_S + PATIENCE_S
 FAR = 9_000
 
@@ -43,7 +43,7 @@ class Hand:
     task: int
     strand: Strand
     span: Span
-    # When it has an answer to all, or has waited for it in vain.
+    # When all its requests are answered, or have timed out.
     over_s: float
     hangs: bool
 
@@ -58,7 +58,7 @@ class World:
     hands: list[Hand] = field(default_factory=list)
     slow: set[str] = field(default_factory=set)
     ends: dict[KafkaPartition, int] = field(default_factory=dict)
-    # When each event of a stream was written, and where each strand is.
+    # When each event of a stream was written, and the position of each strand.
     written: defaultdict[KafkaPartition, list[float]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -91,7 +91,7 @@ class World:
         return Lane(destination(stream, number), kind, 2_500, 0.0, tenant)
 
     def run(self, seconds: float, *, each_s: float, look_s: float = LOOK_S) -> None:
-        """Every stream gets an event in such a while."""
+        """Run for this long, with an event for each stream every `each_s`."""
         ends_at_s = self.now_s + seconds
         next_s = self.now_s
         while self.now_s < ends_at_s:
@@ -113,7 +113,7 @@ class World:
             for unit in units:
                 for name, span in unit.spans.items():
                     read_s = FOLLOW_S if span.end is None else 0.0
-                    # A hurried job waits a moment for each batch until its box is over.
+                    # A hurried job waits a moment for each batch until its time box is over.
                     hung_s = TIME_BOX_S + (PATIENCE_S if job.is_hurried else TIMEOUT_S)
                     hangs = self.now_s >= self.hanging_from_s.get(name, float("inf"))
                     over_s = self.now_s + read_s + (hung_s if hangs else ANSWER_S)
@@ -150,7 +150,7 @@ class World:
         return next(each for each in self.at if each.destination == name)
 
     def oldest_s(self, names: Iterable[str]) -> float:
-        """How long any event of these has waited, or waits now."""
+        """Return the longest time that any event of these destinations has waited."""
         waits_s = [wait_s for name in names for wait_s in self.waits_s[name]]
         for strand, at in self.at.items():
             if strand.destination in names:
@@ -173,7 +173,7 @@ def test_two_hundred_that_hang_one_after_the_other_hold_up_no_other(
     assert world.oldest_s(others) < WAIT_S_MAX <= 2 * TIME_BOX_S
     assert world.oldest_s(its_own) < WAIT_S_MAX
     if slots > OWN_SLOTS:
-        # Somebody else's hang is no more than a job in which nobody waits for it.
+        # Another tenant's hang costs at most one short job.
         assert world.oldest_s(others) < PATIENCE_S
 
 
@@ -187,7 +187,7 @@ def test_what_is_slow_or_behind_of_another_tenant_has_slots_all_the_time() -> No
     (far,) = world.enter("good_far", 1, behind=FAR)
     world.run(20.0, each_s=0.5)
     assert world.oldest_s([slow]) < PATIENCE_S
-    assert world.at[world.strand(far)] > FAR, "all that it was behind, and what came since"
+    assert world.at[world.strand(far)] > FAR, "it has sent its whole backlog and the new events"
 
 
 def test_many_tenants_that_hang_hold_up_no_other_and_their_own_comes_again() -> None:
@@ -202,13 +202,13 @@ def test_many_tenants_that_hang_hold_up_no_other_and_their_own_comes_again() -> 
     world.run(15.0, each_s=0.5)
     assert world.slots_taken_max <= 32
     assert world.oldest_s([*others, *its_own, slow]) < WAIT_S_MAX
-    # Its tenant has slots in which others hang: it waits for one of those.
+    # The tenant's slots are all taken by hanging ones, so the slow one waits for one of those.
     world.run(TIMEOUT_S + TIME_BOX_S, each_s=10.0, look_s=1.0)
     assert world.oldest_s([its_slow]) <= TIMEOUT_S + TIME_BOX_S
 
 
 def p99_s(*, bad_count: int) -> float:
-    """The p99 wait of 180 healthy destinations beside slow ones and some that begin to hang."""
+    """Return the p99 wait of 180 healthy destinations beside slow and hanging ones."""
     world = World()
     well = [name for n in range(60) for name in world.enter(f"t_{n}", 3)]
     bad = world.enter("t_bad", bad_count)
@@ -220,5 +220,5 @@ def p99_s(*, bad_count: int) -> float:
 
 
 def test_a_crowd_of_the_bad_makes_those_that_are_well_wait_no_longer_than_by_half() -> None:
-    """The same as the benchmark's crowded_ratio, without the cost of processors."""
+    """This is the benchmark's crowded_ratio, without the cost of processors."""
     assert p99_s(bad_count=20) <= 1.5 * p99_s(bad_count=0)

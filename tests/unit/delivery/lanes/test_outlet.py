@@ -1,4 +1,4 @@
-"""When rows count as stored, and when a producer is given up; the producers are scripted ones."""
+"""When rows count as stored, and when a producer is given up; the producers are scripted."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def rows(*values: bytes) -> Sequence[RecordOut]:
 
 
 class Producer:
-    """A producer that takes rows; their values, or the test, decide what becomes of them."""
+    """A producer that takes rows; their values, or the test, decide their results."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -52,11 +52,11 @@ class Producer:
         return self.reports[-1]
 
     def say(self, error: Exception | None = None) -> None:
-        """All that was sent is stored, or is not."""
+        """Report every row sent so far as stored, or as failed with this error."""
         for report in self.reports:
             if not report.done() and error:
                 report.set_exception(error)
-                # Only the first one is waited for.
+                # The outlet awaits only the first report.
                 report.exception()
             elif not report.done():
                 report.set_result(None)
@@ -67,7 +67,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
     producers: list[Producer] = []
 
     def new_producer(_: str, **options: Any) -> Producer:
-        assert options["enable_idempotence"], "a row that is sent again must not be there twice"
+        assert options["enable_idempotence"], "a resent row must not be stored twice"
         producers.append(Producer())
         return producers[-1]
 
@@ -76,7 +76,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Producer]:
 
 
 async def begun(storing: "asyncio.Task[None]") -> "asyncio.Task[None]":
-    """Once it waits for reports."""
+    """Return the task once it waits for reports."""
     for _ in range(20):
         await asyncio.sleep(0)
     return storing
@@ -131,7 +131,7 @@ def test_a_producer_that_has_given_up_a_row_is_given_up_itself(
         assert made[0].stops == 1
         again = await begun(asyncio.create_task(outlet.store(rows(b"2"))))
         assert made[1].sent == [b"2"]
-        # One that comes late with what befell the first must not end the second.
+        # A late failure of the first producer's must not stop the second one.
         made[1].say()
         await again
         assert made[1].stops == 0
@@ -140,7 +140,7 @@ def test_a_producer_that_has_given_up_a_row_is_given_up_itself(
 
 
 def test_who_shares_a_producer_that_another_gives_up_loses_nothing(made: list[Producer]) -> None:
-    """A producer that has to stop refuses further rows, even those of a caller in mid-send."""
+    """A producer that has to stop refuses more rows, even of a caller in the middle of sending."""
 
     async def scenario() -> None:
         outlet = Outlet("kafka:1")
@@ -155,7 +155,7 @@ def test_who_shares_a_producer_that_another_gives_up_loses_nothing(made: list[Pr
         made[0].holds.set()
         await begun(other)
         assert [each.sent for each in made] == [[b"1", b"2", b"3"], [b"4"]]
-        assert made[0].stops == 0, "it has reports to give"
+        assert made[0].stops == 0, "reports are still due"
         made[0].say()
         await other
         assert made[0].stops == 1
@@ -176,7 +176,7 @@ def test_a_row_that_no_kafka_takes_says_nothing_of_the_producer(made: list[Produ
         made[0].say()
         await storing
         refused = await begun(asyncio.create_task(outlet.store(rows(b"2"))))
-        # So may a broker, with a limit of its own.
+        # A broker may refuse the row by a limit of its own.
         made[0].say(MessageSizeTooLargeError())
         with pytest.raises(MessageSizeTooLargeError):
             await refused

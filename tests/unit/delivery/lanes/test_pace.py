@@ -53,7 +53,7 @@ def test_of_requests_it_is_given_as_many_as_it_answers_in_that_time(
 
 def test_who_refuses_some_is_given_what_its_requests_can_find_out_in_that_time() -> None:
     known = FlowRecord(Flow(Concurrency(mean_ms=1_000), batch_size=BatchSize(events=8.0)))
-    # Two rounds of 32 requests, of two events each with the halves, and what goes beside those.
+    # Two rounds of 32 requests, of two events each with the halves, and 128 events beside them.
     assert events_max(to(parallel_max=32), DeliverySettings(), known) == 2 * 32 * 2 + 32 * 4
 
 
@@ -74,7 +74,7 @@ def test_a_lane_is_made_anew_when_something_is_heard_of_it_and_not_for_each_plan
     slower = lanes.lane(destination)
     assert slower.strands_max < first.strands_max
     assert lanes.lane(destination) is slower
-    # A lane has the present configuration, though the loop may have heard of it only in part.
+    # A lane uses the present configuration, though the loop may have heard only part of it.
     other = replace(destination, parallel_max=1)
     assert lanes.lane(other).destination is other
     assert lanes.lane(destination).destination is destination

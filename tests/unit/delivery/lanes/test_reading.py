@@ -1,4 +1,4 @@
-"""Each strand gets its part of a shared read, all of it, in order, and a last word.
+"""Each strand gets its part of a shared read, whole and in order, and a final message.
 
 The log is the fake of tests/contract/test_log_client.py.
 """
@@ -43,7 +43,7 @@ def reading_of(log: MemoryLog, *units: Unit, follow_s: float = 0.0) -> tuple[Rea
 
 
 def came(queue: Came) -> tuple[list[int], int | None, Exception | None]:
-    """Offsets, how far they reach, and the last word; each part is let go of."""
+    """Return offsets, how far they reach, and the final message; release each part."""
     offsets: list[int] = []
     reached = None
     while isinstance(part := queue.get_nowait(), Share):
@@ -51,14 +51,14 @@ def came(queue: Came) -> tuple[list[int], int | None, Exception | None]:
         reached = part.reached
         part.done()
     assert not isinstance(part, NoRoom)
-    assert queue.empty(), "the last word was not the last"
+    assert queue.empty(), "something follows the final message"
     return offsets, reached, part
 
 
 def test_the_rest_of_a_millisecond_is_no_reason_to_wait_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those that end together would wait for one that ends half a second later."""
+    """Otherwise reads that end together would wait for one that ends half a second later."""
 
     async def scenario() -> list[int]:
         read, _ = reading_of(a_log(), Unit(A, {"s/a": Span(0, None)}))
@@ -165,7 +165,7 @@ def test_what_is_wrong_with_one_is_told_to_those_that_wanted_it(
         _, _, error = came(read.queues[Strand("gone/a", gone)])
         assert isinstance(error, KafkaUnavailableError)
         assert "has no leader" in str(error)
-        # One whose leader was another one a moment ago.
+        # A Kafka partition whose leader has just changed.
         read = Reading(
             [Unit(gone, {"gone/a": Span(0, 2)})],
             {gone: NODE},
@@ -223,7 +223,7 @@ def test_nothing_is_called_lost_while_nobody_leads_the_log(
 
 
 def test_a_log_that_is_shorter_than_a_position_has_lost_events() -> None:
-    """A recreated topic has a log like that."""
+    """The log of a recreated topic looks like this."""
 
     async def scenario() -> None:
         log = a_log()
@@ -236,7 +236,7 @@ def test_a_log_that_is_shorter_than_a_position_has_lost_events() -> None:
 
 
 class FaultyLog(MemoryLog):
-    """Has a Kafka partition that our own code cannot read."""
+    """A log with a Kafka partition that our own code cannot read."""
 
     how = "answer"
 
@@ -324,16 +324,16 @@ def test_no_more_is_read_than_memory_has_room_for() -> None:
         part = await queue.get()
         assert isinstance(part, Share)
         log.write(events(A, 4, 8, size=module._BYTES_MAX // 4))
-        # These fill the memory.
+        # These records fill the memory.
         full = await queue.get()
         assert isinstance(full, Share)
         log.write(events(A, 8, 9))
         fetches = len(log.fetches)
         part.done()
         await asyncio.sleep(0)
-        assert len(log.fetches) == fetches, "it reads though nothing was let go of"
+        assert len(log.fetches) == fetches, "it reads although no share was released"
         full.done()
-        assert isinstance(await queue.get(), NoRoom), "whoever waits for more is not told"
+        assert isinstance(await queue.get(), NoRoom), "the waiting strand is not told"
         more = await queue.get()
         assert isinstance(more, Share)
         assert more.reached == 9

@@ -1,4 +1,4 @@
-"""While one strand's events get no outcome, for any reason, others of its task are read on.
+"""While one strand's events get no outcome, the reader goes on for the others of its task.
 
 The log is the fake of tests/contract/test_log_client.py.
 """
@@ -19,7 +19,7 @@ PATIENCE_S = 60.0
 
 
 async def share(queue: Came) -> Share:
-    """The next share that comes; messages about room are passed over."""
+    """Return the next share; skip messages about room."""
     async with asyncio.timeout(PATIENCE_S):
         while isinstance(came := await queue.get(), NoRoom):
             pass
@@ -57,7 +57,7 @@ def test_one_that_fills_the_memory_and_hangs_holds_up_no_other_unit() -> None:
         log.write(events(B, 3, 4))
         await share(well)
         log.write(events(B, 4, 5))
-        assert all(A not in each for each in log.fetches[1:]), "it has more than it can settle"
+        assert all(A not in each for each in log.fetches[1:]), "it has more than it can send"
         assert log.sizes[0] == ANSWER_BYTES_MAX
         assert set(log.sizes[1:]) == {module._LEAST_BYTES}
         held.done()
@@ -70,7 +70,7 @@ def test_one_that_fills_the_memory_and_hangs_holds_up_no_other_unit() -> None:
 def test_whoever_is_near_one_that_hangs_goes_on_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It hears that there is no more in this job; the book plans the rest when it is done."""
+    """The strand hears that this job has no more for it, and is planned again afterwards."""
     monkeypatch.setattr(module, "_HELD_S_MAX", 0.05)
     monkeypatch.setattr(module, "_AGAIN_S", 0.01)
 
@@ -90,7 +90,7 @@ def test_whoever_is_near_one_that_hangs_goes_on_without_it(
         assert await last(hangs) is None
         await ends(running)
         more.done()
-        assert read._bytes > FULL, "what it sends is in memory"
+        assert read._bytes > FULL, "the events that it sends are in memory"
         held.done()
         assert read._bytes == 0
 
@@ -113,7 +113,7 @@ def test_what_follows_ends_in_time_though_memory_is_full() -> None:
 def test_who_waits_for_more_while_memory_is_full_of_what_it_has_is_told_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It has settled a part, and would wait for the rest of a batch that never comes."""
+    """The strand has settled a part, and would wait for the rest of a batch that never comes."""
     monkeypatch.setattr(module, "_AGAIN_S", 0.01)
 
     async def scenario() -> None:
@@ -172,7 +172,7 @@ def test_nothing_is_held_of_what_is_settled() -> None:
 
 
 def test_an_event_takes_the_room_of_what_it_is_in_memory() -> None:
-    """One of two bytes is some 700 as objects: a million of them would be far beyond 24 MiB."""
+    """An event of two bytes takes some 700 as objects: a million would far exceed 24 MiB."""
 
     async def scenario() -> None:
         log = a_log()

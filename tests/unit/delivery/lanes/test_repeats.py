@@ -1,4 +1,4 @@
-"""Repeats are announced before they are sent, in a form that is fixed as other machines read it."""
+"""Repeats are announced before they are sent, in a fixed form, as other machines read it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ def test_of_too_many_ranges_the_oldest_are_joined() -> None:
 
 
 class TwoStrands:
-    """Two strands, of which the log has a mark of the first."""
+    """Two strands; the log has a mark of the first."""
 
     def __init__(self) -> None:
         self.rows: list[RecordOut] = []
@@ -116,7 +116,7 @@ def test_what_may_have_been_sent_is_said_once_and_before_the_marks() -> None:
     again = repeats_record(STRAND, ((3, 7),))
     assert told.begin(begun) == [again, mark_record(OTHER, Mark(3, 9))]
     assert told.begin(begun) == []
-    assert told.begin({STRAND: Span(5, 7, 7)}) == [], "a part of it"
+    assert told.begin({STRAND: Span(5, 7, 7)}) == [], "a part of an announced repeat"
     more = repeats_record(STRAND, ((3, 8),))
     assert told.begin({STRAND: Span(5, 8, 8)}) == [more]
 

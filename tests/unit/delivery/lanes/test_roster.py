@@ -1,4 +1,4 @@
-"""Destinations that are sent to, and the position from which each goes on.
+"""Destinations that are sent to, and the position from which each continues.
 
 The log and the outlet are the fakes of tests/contract.
 """
@@ -29,7 +29,7 @@ TO = Destination("s", "d", "http://localhost/")
 
 
 class House:
-    """A roster over a log of two Kafka partitions: five events in one, at 1 to 5 s, none beside."""
+    """A roster over a log of two Kafka partitions: five events at 1 to 5 s in one, none beside."""
 
     def __init__(self) -> None:
         self.log = MemoryLog()
@@ -75,7 +75,7 @@ def test_a_new_lane_begins_where_its_destination_says(start: Start, begin: int) 
     house = House()
     assert house.look(replace(TO, start=start))
     assert house.position() == {A: begin, B: 0}
-    # Their marks are stored before anything is sent: another life must not begin elsewhere.
+    # Their marks are stored before anything is sent: the next process must begin at the same place.
     assert house.outlet.rows == [
         mark_record(Strand(TO.id, B), Mark(0, 0)),
         mark_record(Strand(TO.id, A), Mark(begin, begin)),
@@ -94,7 +94,7 @@ def test_a_lane_goes_on_where_its_marks_say_whatever_its_start(start: Start) -> 
 
 @pytest.mark.parametrize("start", ["earliest", "latest", 7])
 def test_a_lane_whose_marks_are_lost_goes_on_where_its_consumer_group_is(start: Start) -> None:
-    """No lane falls back to its `start` while Kafka knows its position; one that grew has none."""
+    """A lane uses its `start` only where Kafka knows no position, as in a new partition."""
     house, to = House(), replace(TO, start=start)
     house.grow()
     house.log.write(RecordIn(Origin(*B, n), 1, None, b"1", ()) for n in range(2))
@@ -106,7 +106,7 @@ def test_a_lane_whose_marks_are_lost_goes_on_where_its_consumer_group_is(start: 
         mark_record(Strand(to.id, C), Mark(0, 0)),
         mark_record(Strand(to.id, A), Mark(3, OPEN)),
     ]
-    # Events that are there so far may have been sent; later ones have not.
+    # Events in the log so far may have been sent; later ones have not.
     assert house.book.mark(Strand(to.id, A)) == Mark(3, 5)
     assert house.book.mark(Strand(to.id, B)) == Mark(0, 2)
 
@@ -139,8 +139,8 @@ def test_nothing_new_begins_while_kafka_does_not_say_whether_it_has_begun() -> N
     for _ in range(2):
         assert house.look(TO, other)
         assert house.position() == {}
-        assert list(house.roster.running()) == [other], "it holds up nobody else"
-    assert house.roster.waiting() == {TO.id: ([0, 1], "Kafka does not say where they are to begin")}
+        assert list(house.roster.running()) == [other], "the other destination runs"
+    assert house.roster.waiting() == {TO.id: ([0, 1], "Kafka does not report where they begin")}
     house.silent = set()
     house.look(TO, other)
     assert house.position() == {A: 1, B: 0}
@@ -196,7 +196,7 @@ def test_what_kafka_knows_of_a_stream_begins_and_the_rest_when_it_is_there() -> 
 def test_a_kafka_partition_without_a_leader_holds_up_no_other(
     gone: KafkaPartition, start: Start, begin: dict[KafkaPartition, int]
 ) -> None:
-    """It begins as its destination says when it has a leader, in another life if need be."""
+    """Once the partition has a leader, its strand begins as the destination says."""
     house, to = House(), replace(TO, start=start)
     house.log.write(RecordIn(Origin(*B, n), 1, None, b"1", ()) for n in range(2))
     house.log.leaderless = {gone}
@@ -229,7 +229,7 @@ def test_what_kafka_says_nothing_of_is_told_with_why() -> None:
     house.log.leaderless = set()
     house.roster.begin()
     (_, why) = house.roster.waiting()[TO.id]
-    assert why == "hifi.lanes is not read up to where they came to this process"
+    assert why == "hifi.lanes is not yet read up to when this process got them"
 
 
 def test_what_was_added_in_kafka_by_hand_is_read_whole() -> None:
@@ -247,7 +247,7 @@ def test_a_stream_that_grows_is_sent_meanwhile_where_it_is_known() -> None:
     house = House()
     house.look(TO)
     for _ in range(2):
-        # It is configured already, and Kafka has not made it yet.
+        # The new partition is configured, but Kafka has not created it yet.
         house.look(TO, partition_count=3)
         assert list(house.roster.running()) == [TO]
         assert house.roster.destination(TO.id) == TO
@@ -259,7 +259,7 @@ def test_a_stream_that_grows_is_sent_meanwhile_where_it_is_known() -> None:
 
 @pytest.mark.parametrize(("wait_s", "until"), [(600.0, OPEN), (0.0, 5)])
 def test_a_look_says_when_it_asked_where_logs_end(wait_s: float, until: int) -> None:
-    """How much what followed its log may have sent is known once it is over."""
+    """How much a following job may have sent is known only from a look after its end."""
     house, strand = House(), Strand(TO.id, A)
     house.look(TO)
     now_s = time.monotonic()
@@ -278,7 +278,7 @@ def test_only_what_is_ours_configured_and_not_paused_is_sent_to() -> None:
     house.look(paused)
     assert list(house.roster.running()) == []
     assert house.roster.destination(TO.id) is None
-    # It keeps its place meanwhile.
+    # The paused lane keeps its position meanwhile.
     assert house.position() == {A: 1, B: 0}
     house.look(TO)
     assert house.roster.destination(TO.id) == TO
@@ -306,7 +306,8 @@ def test_the_marks_of_a_destination_go_with_what_is_known_of_its_removal(*, ours
     house.marks.repeats = {it: RepeatedRanges(((1, 3),), 1) for it in (ours_again, theirs)}
 
     async def newest() -> Configuration:
-        # Somebody else has made and begun it, while this was on its way.
+        # Another process created and began the destination while this one fetched the
+        # configuration.
         house.marks.marks[late] = Mark(0, 0)
         return Configuration(destinations=latest, removed_destinations={GONE.id: GONE})
 

@@ -27,7 +27,7 @@ STORE, OLD = store_name("one", now_ms=NOW_MS), store_name("one", now_ms=NOW_MS -
 
 
 class Jvm:
-    """Spark's: it answers until it is stopped, and hangs until it is let go on."""
+    """Spark's JVM: it answers until it is stopped, and hangs while it is frozen."""
 
     def __init__(self) -> None:
         self.goes_on, self.was_asked, self.has_ended = threading.Event(), threading.Event(), False
@@ -51,8 +51,8 @@ async def _until(event: threading.Event) -> None:
 
 
 async def _well(health: Health) -> None:
-    """Its answer is on its way."""
-    while health.death is not None:  # noqa: ASYNC110 - nobody tells
+    """Wait until the process counts as alive again."""
+    while health.death is not None:  # noqa: ASYNC110 - it sets no event
         await asyncio.sleep(0)
 
 
@@ -67,7 +67,7 @@ def test_a_spark_that_stands_still_is_told_while_all_else_turns(
     async def scenario() -> None:
         nonlocal now_s
         health.start()
-        health.must_turn("what plans the lanes", loop, within_s=60.0)
+        health.must_turn("the loop that plans lanes", loop, within_s=60.0)
         health.must_turn("Spark", answers, within_s=60.0)
         asking = asyncio.create_task(process.keep_asking(jvm.session, answers))
         for _ in range(3):
@@ -94,7 +94,7 @@ def test_a_spark_that_stands_still_is_told_while_all_else_turns(
 def test_names_that_nobody_resolves_do_not_keep_spark_from_being_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They are looked up in the threads that a process has for everybody."""
+    """Names are resolved in threads that the whole process shares."""
     monkeypatch.setattr(process, "_ASK_S", 0.0)
     jvm, answers, resolved = Jvm(), Pulse(), threading.Event()
 
@@ -116,7 +116,7 @@ def test_names_that_nobody_resolves_do_not_keep_spark_from_being_asked(
 
 
 class Fleet:
-    """Two processes that hear of the same flows, and what Prometheus has of both."""
+    """Two processes that hear of the same flows, and what Prometheus has from both."""
 
     def __init__(self) -> None:
         self.shown = []
@@ -127,7 +127,7 @@ class Fleet:
         self.flow = Flow()
 
     def has(self, *held: bool) -> None:
-        """Say which of them hold the destination's slot from now on."""
+        """Set which processes hold the destination's slot from now on."""
         for shown, is_holder in zip(self.shown, held, strict=True):
             slots = {shown.member.slot_of(TO.id)} if is_holder else set()
             shown.member.held = frozenset(slots)
@@ -141,7 +141,7 @@ class Fleet:
             shown.look({} if is_removed else {TO.id: TO}, {TO.id: record})
 
     def figures(self, metric: str, **labels: str) -> list[float | None]:
-        """The metric as each process shows it."""
+        """Return the metric as each process shows it."""
         name, labels = f"hifi_delivery_{metric}", {"destination": TO.id, **labels}
         return [each.metrics.registry.get_sample_value(name, labels) for each in self.shown]
 
@@ -155,8 +155,8 @@ def test_of_several_processes_one_counts_an_attempt_and_its_count_stays() -> Non
     fleet.has(True, False)
     fleet.look()
     fleet.look(delivered=3)
-    assert fleet.attempts == [3, None], "who has never had it has not even a line of it"
-    # Nobody has it for a moment: attempts of that time are nobody's, and never counted twice.
+    assert fleet.attempts == [3, None], "a process that never had it shows no such line"
+    # No process has it for a moment: attempts of that time are counted by none, and never twice.
     fleet.has(False, False)
     fleet.look(delivered=1)
     fleet.has(False, True)
@@ -193,7 +193,7 @@ def test_only_who_has_a_destination_shows_how_it_is() -> None:
 
 
 def test_what_others_have_costs_nothing_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All hear of all destinations, several times a second each."""
+    """Every process hears of every destination several times a second."""
     fleet = Fleet()
     fleet.has(True, False)
     fleet.look()

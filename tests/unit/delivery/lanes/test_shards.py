@@ -20,7 +20,7 @@ SHARDED = replace(TO, shards=2, start="latest")
 
 
 class Process(House):
-    """One of those that share a log; it holds some shards."""
+    """One of the processes that share a log; it holds some shards."""
 
     def __init__(self, *shards: str, beside: House | None = None) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Process(House):
         self._told = 0
 
     def goes(self, *, partition_count: int = 2) -> dict[KafkaPartition, int]:
-        """Look, and let all hear what that stores; return the positions of this one."""
+        """Look, let all processes read the marks stored by that; return this one's positions."""
         asyncio.run(self.marks.read())
         self.look(SHARDED, partition_count=partition_count)
         for row in self.outlet.rows[self._told :]:
@@ -46,7 +46,7 @@ class Process(House):
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_each_process_begins_with_its_shard_where_the_destination_says(*, is_first: bool) -> None:
-    """A process that begins with another shard before the first one does not take it for growth."""
+    """Shards that begin before the first one do not mistake it for growth of the stream."""
     first = Process(TO.id)
     other = Process(f"{TO.id}#1", beside=first)
     if not is_first:
@@ -107,7 +107,7 @@ def test_to_give_up_a_shard_is_to_wait_for_what_is_under_way_of_that_one_only(
     loop, to = driver.loop, replace(ALONE, shards=2)
     driver.configure(to)
     driver.look()
-    assert driver.spans().keys() == {HERE, BESIDE}, "both are under way"
+    assert driver.spans().keys() == {HERE, BESIDE}, "both strands are under way"
     slot = loop.member.slot_of(to.shard_of(1))
     assert slot != loop.member.slot_of(to.id)
 
@@ -124,19 +124,19 @@ def test_to_give_up_a_shard_is_to_wait_for_what_is_under_way_of_that_one_only(
         loop._mark_came(BESIDE, Mark(4, 4))
         async with asyncio.timeout(5):
             await giving_up
-        # It is let go of in the next moment.
+        # The shard is released in the next moment.
         await asyncio.sleep(0)
 
     asyncio.run(scenario())
     assert BESIDE not in loop.book
-    assert loop.book.is_under_way(HERE), "it goes on"
+    assert loop.book.is_under_way(HERE), "the other strand continues"
 
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_lane_without_marks_whose_group_knows_one_partition_only_reads_the_others_whole(
     shards: int,
 ) -> None:
-    """It has begun before: its `start` says nothing any more."""
+    """The lane has begun before, so its `start` no longer counts."""
     house = House()
     house.roster.holds = {TO.id, f"{TO.id}#1"}.__contains__
     house.groups[TO.id] = {B: 0}

@@ -28,7 +28,7 @@ def started(
     worker: int | None = None,
     is_hurried: bool = False,
 ) -> Turn:
-    """A job of these tasks, each with a strand of each of the tenants that it names."""
+    """Start a job of these tasks, each with a strand of each of the tenants that it names."""
     units = [
         [Unit(strand(name, number).where, {f"{name}/d": Span(0, 1)}) for name in names.split()]
         for number, names in enumerate(tasks)
@@ -45,7 +45,7 @@ def granted(
 
 
 def wait_s(kind: JobKind, strand_count: int, *, running: int = 0, since_s: float = 0.0) -> float:
-    """How long the next job waits, to the millisecond."""
+    """Return how long the next job waits, to the millisecond."""
     waits = turns()
     for _ in range(running):
         started(waits, kind, "a", now_s=since_s)
@@ -62,7 +62,7 @@ def test_the_more_there_is_to_do_the_more_of_it_shares_a_job(
     assert wait_s(JobKind.SHARED, strand_count) == pytest.approx(expected_s, abs=0.002)
     apart_s = max(0.25, expected_s)
     assert wait_s(JobKind.APART, strand_count) == pytest.approx(apart_s, abs=0.002)
-    assert wait_s(JobKind.ALONE, strand_count) == 0.0, "it shares with nobody"
+    assert wait_s(JobKind.ALONE, strand_count) == 0.0, "the job shares with nobody"
 
 
 def test_nobody_waits_for_the_crowd_of_another_tenant() -> None:
@@ -73,7 +73,7 @@ def test_nobody_waits_for_the_crowd_of_another_tenant() -> None:
         assert of.may_start(JobKind.SHARED, tenant, now_s=0.07)
     assert not of.may_start(JobKind.SHARED, "a", now_s=0.39)
     of.pause(JobKind.SHARED, {"b": 4}, now_s=0.07)
-    assert not of.may_start(JobKind.SHARED, "a", now_s=0.39), "it waits for its own crowd"
+    assert not of.may_start(JobKind.SHARED, "a", now_s=0.39), "it waits for its own tenant's jobs"
     assert of.may_start(JobKind.SHARED, "a", now_s=0.41)
     # Many tenants wait for each other, as a job for each would cost more than their events.
     many = turns(100)
@@ -94,7 +94,7 @@ def test_each_job_that_still_waits_makes_the_next_one_wait_longer_unless_somebod
 def test_there_are_never_too_many_but_who_hangs_is_none_of_them(
     kind: JobKind, count: int, held_s: float
 ) -> None:
-    """Two at once for each of two workers, or five that follow their logs."""
+    """The limit is two at once for each of two workers, or five that follow their logs."""
     of = turns(100)
     for _ in range(count):
         assert of.may_start(kind, "a", now_s=0.0)
@@ -115,14 +115,14 @@ def test_who_does_not_answer_takes_no_other_tenants_jobs() -> None:
     mixed = [started(of, JobKind.SHARED, "a b") for _ in range(4)]
     assert not of.may_start(JobKind.SHARED, "b", now_s=0.1)
     assert not of.may_start(JobKind.SHARED, "c", now_s=0.1)
-    # One is all but done: only another tenant's is waited for.
+    # One strand is almost done: only the other tenant's is waited for.
     mixed[0].done(strand("b"))
     assert of.may_start(JobKind.SHARED, "b", now_s=0.1)
     assert not of.may_start(JobKind.SHARED, "a", now_s=2.0)
 
 
 def test_those_in_real_time_end_together_and_go_on_together() -> None:
-    """Otherwise each that once began by itself would have a process of its own forever."""
+    """Otherwise a strand that once started by itself would have a process of its own forever."""
     of = replace(turns(), follow_s=2.0)
     assert [of.follows_s(now_s=now_s) for now_s in (10.0, 10.5, 11.4, 11.6, 11.9)] == (
         pytest.approx([2.0, 1.5, 0.6, 2.4, 2.1])
@@ -147,7 +147,7 @@ def test_who_follows_alone_is_asked_before_its_end_whether_it_may_go_on_a_few_ti
         assert of.due(now_s=8.0 + follow_s - 0.5) == [turn]
         assert of.prolong(turn) == follow_s
         assert not of.due(now_s=8.0 + follow_s - 0.5)
-    assert not of.due(now_s=19.5), "now and then it says what it has read"
+    assert not of.due(now_s=19.5), "it must end sometimes, to report what it has read"
     assert of.is_joined_soon(0, now_s=20.1)
 
 
@@ -156,7 +156,7 @@ def test_who_has_a_neighbour_an_end_or_the_slot_of_all_is_not_asked() -> None:
     one = started(of, JobKind.FOLLOWING, "a", worker=0, now_s=10.0)
     other = started(of, JobKind.FOLLOWING, "b", worker=0, now_s=10.6)
     beside = started(of, JobKind.FOLLOWING, "c", worker=1, now_s=10.0)
-    assert of.due(now_s=11.5) == [beside], "those two are one from then on"
+    assert of.due(now_s=11.5) == [beside], "the two share a job from then on"
     of.end(other.job)
     one.is_last = True
     assert of.due(now_s=11.5) == [beside]
@@ -165,7 +165,7 @@ def test_who_has_a_neighbour_an_end_or_the_slot_of_all_is_not_asked() -> None:
     assert of.due(now_s=11.5) == [one]
     of.end(one.job)
     started(of, JobKind.FOLLOWING, "a", worker=0, now_s=10.0, is_hurried=True)
-    assert of.due(now_s=11.5) == [], "who has none of the lent ones would wait for it"
+    assert of.due(now_s=11.5) == [], "a job without a lent slot would wait for it"
     of.end(beside.job)
     hangs = started(of, JobKind.FOLLOWING, "d", worker=1, now_s=4.0)
     again = started(of, JobKind.FOLLOWING, "c", worker=1, now_s=10.0)
@@ -183,7 +183,7 @@ def test_a_tenant_is_lent_no_more_slots_than_it_leaves(kind: JobKind) -> None:
     of = turns()
     assert granted(of, kind, "a") == [Grant({"a"}, 10)]
     started(of, kind, "a", "a", "a")
-    assert granted(of, kind, "a") == [Grant({"a"}, 4)], "seven are left, and it has three"
+    assert granted(of, kind, "a") == [Grant({"a"}, 4)], "of seven left it has three"
     started(of, kind, "a", "a")
     assert granted(of, kind, "b") == [Grant({"b"}, 5)]
     over = granted(of, kind, "a")
@@ -217,11 +217,11 @@ def test_whose_tenant_hangs_in_too_many_slots_is_waited_for_a_moment_and_beside_
     of = turns()
     for _ in range(5):
         started(of, kind, "a b", worker=0).done(strand("b"))
-    assert granted(of, kind, "a", "b", worker=0) == [Grant({"a", "b"})], "it is a moment's work"
+    assert granted(of, kind, "a", "b", worker=0) == [Grant({"a", "b"})], "it takes only a moment"
     later_s = FOLLOW_S + PATIENCE_S + 0.1
     grants = [Grant({"b"}), Grant({"a"}, is_hurried=True)]
     assert granted(of, kind, "a", "b", worker=0, now_s=later_s) == grants
-    # One such job at a time for each worker.
+    # Each worker may have one such job at a time.
     hurried = started(of, kind, "a", now_s=later_s, worker=0, is_hurried=True)
     assert granted(of, kind, "a", "b", worker=0, now_s=later_s) == grants[:1]
     assert granted(of, kind, "a", "b", worker=1, now_s=later_s) == grants
@@ -241,7 +241,7 @@ def test_with_all_slots_lent_whoever_has_none_goes_on_in_one_of_its_kind() -> No
 
 
 def crowded(of: Turns, stretch: float) -> Turns:
-    """Its workers take this many times as long as they need, for want of a processor."""
+    """Make workers take this many times as long as they need, for want of a processor."""
     had = ProcessorTime(0.1, 0.1 * (stretch - 1))
     of.learn(JobKind.APART, [TaskEnd([], had)], now_s=0.0)
     return of
@@ -253,7 +253,7 @@ def crowded(of: Turns, stretch: float) -> Turns:
 def test_where_processors_are_short_a_job_takes_longer_and_nobody_hangs(
     stretch: float, patience_s: float
 ) -> None:
-    """Otherwise each job would have more beside it, and processors would be shorter still."""
+    """Otherwise more jobs would run side by side, and processors would be even scarcer."""
     busy = crowded(turns(), stretch)
     turn = started(busy, JobKind.SHARED, "a")
     assert not busy.is_held(turn, now_s=patience_s - 0.01)
@@ -274,7 +274,7 @@ def test_where_processors_are_short_a_worker_has_one_job_at_a_time_until_half_of
         assert each.may_start(JobKind.SHARED, "a", now_s=0.1) is (each is calm)
         last.done(strand("b"))
         assert each.may_start(JobKind.SHARED, "a", now_s=0.1), (
-            "who hangs in one holds up nobody else"
+            "a hanging job delays no other destination"
         )
 
 
@@ -299,7 +299,7 @@ def test_what_was_heard_of_processors_is_forgotten_by_and_by() -> None:
 
 
 def fed(of: Turns, cores: float, *, from_s: float, for_s: float) -> list[int]:
-    """How many workers share those who are well, after each job of half a second."""
+    """Return how many workers share the healthy destinations after each job of half a second."""
     shared = []
     for step in range(int(2 * for_s)):
         had = [TaskEnd([], ProcessorTime(0.5 * cores, 0.0))]
@@ -311,19 +311,19 @@ def fed(of: Turns, cores: float, *, from_s: float, for_s: float) -> list[int]:
 def test_who_has_little_to_do_uses_fewer_workers_and_all_of_them_again_when_there_is_more() -> None:
     """A job costs as much for three destinations as for a hundred."""
     of = Turns(worker_count=4)
-    assert of.workers(JobKind.SHARED) == 4, "until it is known"
+    assert of.workers(JobKind.SHARED) == 4, "all workers, until the load is known"
     assert fed(of, 0.1, from_s=0.0, for_s=60)[-1] == 1
     busy = fed(of, 2.0, from_s=60.0, for_s=10)
     assert busy[-1] == 4
     assert busy.index(4) / 2 <= 5.0, "within seconds"
-    assert of.workers(JobKind.FOLLOWING) == 4, "in real time nobody waits for others' work"
+    assert of.workers(JobKind.FOLLOWING) == 4, "real-time lanes do not wait for others' work"
 
 
 @pytest.mark.parametrize(("cores", "expected_s"), [(0.6, 0.4), (0.2, 0.5), (0.0, 0.7)])
 def test_a_worker_with_little_to_do_waits_for_company_for_longer(
     cores: float, expected_s: float
 ) -> None:
-    """Where three processes share what one could do, each job has a third of it."""
+    """Where three processes share work that one could do, each job has a third of it."""
     of = Turns(worker_count=2)
     fed(of, cores, from_s=0.0, for_s=60)
     of.pause(JobKind.SHARED, {"a": 200}, now_s=0.0)
@@ -339,7 +339,7 @@ def test_a_third_of_what_takes_two_workers_is_for_one() -> None:
 
 @pytest.mark.parametrize("cores", [0.25, 0.31, 0.59, 0.61, 0.9])
 def test_how_many_share_does_not_swing(cores: float) -> None:
-    """Each change of the worker opens its connections again."""
+    """With each change of its worker, a destination needs new connections."""
     of = Turns(worker_count=4)
     fed(of, cores, from_s=0.0, for_s=60)
     assert len({*fed(of, cores, from_s=60.0, for_s=60)}) == 1
