@@ -49,7 +49,7 @@ class Letters(
     newest: tuple[dict[str, Any], ...] = ()
     matching: int = 0
     redrivable: int = 0
-    # The streams with letters that can be re-driven.
+    # The streams with letters that can be redriven.
     redrivable_streams: tuple[str, ...] = ()
     # The cursor of the page after this one.
     next: str | None = None
@@ -115,7 +115,7 @@ class ControlSession:
         return page.content
 
     async def redrive(self, filters: Mapping[str, str], *, streams: Collection[str]) -> int:
-        """Send matching letters again, with one re-drive for each stream."""
+        """Send matching letters again, with one redrive for each stream."""
         fields = {name: value for name, value in filters.items() if name != "stream"}
         sent = 0
         for stream in streams:

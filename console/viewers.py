@@ -67,7 +67,7 @@ class Viewer:
 
     @property
     def may_change(self) -> bool:
-        """Whether the viewer may change things, re-drive, and read the content of events."""
+        """Whether the viewer may change things, redrive, and read the content of events."""
         return "admin" in self.scopes
 
     @property

@@ -16,15 +16,15 @@ from starlette.routing import Match
 from gateway.answers import problem_answer
 from gateway.callers import Callers, ConfigSource
 from gateway.control import channels, destinations, keys, pipeline_trial, pipelines, streams, tables
-from gateway.control.again import dead_letters as dead_letter_routes
-from gateway.control.again import replays as replay_routes
-from gateway.control.again import resending
 from gateway.control.changes.log import ChangeLog, KafkaChanges
 from gateway.control.lookup import changes as change_routes
 from gateway.control.lookup import receipts as receipt_routes
 from gateway.control.lookup import statements, stream_events, stream_ids, stream_spread
 from gateway.control.replacing import replacements
 from gateway.control.requests import ControlPlane
+from gateway.control.resends import dead_letters as dead_letter_routes
+from gateway.control.resends import one_event as resending
+from gateway.control.resends import replays as replay_routes
 from gateway.control.stores.changes import ControlStore
 from gateway.control.stores.receipts import EventPlaces, KafkaReceipts, ReceiptStore
 from gateway.control.stores.redrive import DeadLetterStore, KafkaDeadLetters

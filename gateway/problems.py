@@ -66,7 +66,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "table_in_use": Kind(409, "The table or its name is in use"),
     "table_full": Kind(409, "The table is full"),
     "secret_changed": Kind(409, "The secret's mark is not valid here"),
-    "redrive_overtaken": Kind(409, "Another re-drive of the stream has begun"),
+    "redrive_overtaken": Kind(409, "Another redrive of the stream has begun"),
     "replay_in_use": Kind(409, "Another replay has this id"),
     "events_gone": Kind(409, "Kafka has deleted events in the span"),
     "not_resent": Kind(409, "The event is already on its way to the destination"),

@@ -155,9 +155,13 @@ WORDS = (
         "the record in Kafka of events' outcomes at a destination; you read it with `hifi receipt"
         " REQUEST_ID`",
     ),
-    Word("redrive", "sends dead letters again"),
-    Word("replay", "sends a stream's stored events to a destination again"),
-    Word("resend", "sends one event again to destinations that received it or where it is dead"),
+    Word("redrive", "a resend of dead letters"),
+    Word("replay", "a resend of a stream's stored events to one destination"),
+    Word(
+        "resend",
+        "sends events again at somebody's request. There are three kinds: of one event, of dead"
+        " letters (*redrive*), and of a part of a stream (*replay*)",
+    ),
     Word("retrier", "the service, and the stage, that makes all attempts after the first"),
     Word(
         "retry tier",

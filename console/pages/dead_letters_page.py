@@ -1,4 +1,4 @@
-"""The list of single dead letters, with filters and causes; a re-drive shows its count first."""
+"""The list of single dead letters, with filters and causes; a redrive shows its count first."""
 
 from collections.abc import Mapping
 from shlex import quote
@@ -57,7 +57,7 @@ async def dead_letters_page(asked: PageRequest) -> Page:
     if letters.redrivable and asked.viewer.may_change:
         content.append(_redrive_button(filters, letters))
     elif letters.redrivable:
-        content.append(tag("p", "A re-drive needs a key with the scope admin.", class_="quiet"))
+        content.append(tag("p", "A redrive needs a key with the scope admin.", class_="quiet"))
     content += [
         _rows(letters, may_change=asked.viewer.may_change),
         _pager(filters, letters, is_first=not asked.field("before")),
@@ -67,7 +67,7 @@ async def dead_letters_page(asked: PageRequest) -> Page:
 
 
 async def confirm_page(asked: PageRequest) -> Page:
-    """Ask for confirmation of a re-drive, with its effects."""
+    """Ask for confirmation of a redrive, with its effects."""
     filters, letters = asked.filters, await asked.letters()
     count = wording.plural(letters.redrivable, "dead letter")
     asks = f"Send {count} again?" if letters.is_whole else f"More than {count} could be sent again"
@@ -102,13 +102,13 @@ async def confirm_page(asked: PageRequest) -> Page:
             class_="warn",
         ),
     )
-    return still_page("Re-drive", "/dead", "confirm", content, status=asks)
+    return still_page("Redrive", "/dead", "confirm", content, status=asks)
 
 
 async def redrive(asked: PageRequest) -> Response:
     filters, letters = asked.filters, await asked.letters()
     if asked.field("confirmed") != str(letters.redrivable) or not letters.is_whole:
-        # The count has changed since the question. Only counted letters are re-driven: ask again.
+        # The count has changed since the question. Only counted letters are redriven: ask again.
         return RedirectResponse(dead_path("/dead/redrive", **filters), status_code=303)
     log.info(
         "dead_letters.redriven",

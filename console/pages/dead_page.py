@@ -210,7 +210,7 @@ def _over_time(group: DeadGroup, at_ms: int) -> Safe:
 
 
 def _again(each: GivenUp) -> Child:
-    """Return a link to the question before a re-drive, which shows the count."""
+    """Return a link to the question before a redrive, which shows the count."""
     if not (each.can_go_again and each.group.reason):
         return ""
     return tag("a", "Send again …", href=dead_path("/dead/redrive", **each.filters))

@@ -256,7 +256,7 @@ FLOW: tuple[Alert, ...] = (
         "ticket",
         f"max by (destination) (delta({m.OBSERVE_DEAD_EVENTS.name}[15m])) > {_DEAD_GROWTH_MAX}",
         "{{ $labels.destination }} has {{ $value }} more dead letters in 15 minutes",
-        "The destination refuses events permanently. The console lists them by reason. Re-drive the"
+        "The destination refuses events permanently. The console lists them by reason. Redrive the"
         " events that it refused by mistake.",
     ),
 )

@@ -57,8 +57,8 @@ log = structlog.get_logger()
 _BODY_BYTES_MAX = 1_048_576
 _TRIALS_AT_ONCE = 16
 _BODIES_AT_ONCE = 4
-# Re-drives spend most of their 20 s waiting for their rate, so more of them than of lists may run
-# at once. The next one waits a little longer than a re-drive takes.
+# Redrives spend most of their 20 s waiting for their rate, so more of them than of lists may run
+# at once. The next one waits a little longer than a redrive takes.
 _REDRIVES_AT_ONCE, _REDRIVE_WAIT_S = 4, 25.0
 # Each waiting request has its own connection to Kafka.
 _WAITING_OF_A_TENANT, _WAITING_MAX = 8, 64

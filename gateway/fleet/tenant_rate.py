@@ -47,7 +47,7 @@ class TenantRate:
 
 
 def resend_rate(clock_s: Callable[[], float] = time.monotonic) -> TenantRate:
-    """Allow one a second, and 20 at once for people who click; re-drives and replays do more."""
+    """Allow one a second, and 20 at once for people who click; redrives and replays do more."""
     detail = (
         "A tenant may resend one event per second; for many events use"
         " dead-letters:redrive or a replay."

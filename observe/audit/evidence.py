@@ -83,7 +83,7 @@ def add_counts(to: dict[K, dict[str, int]], more: Mapping[K, Mapping[str, int]])
 
 
 def life(outcome: str, redrive_count: int) -> str:
-    """Return the name in `Evidence.outcomes` of an outcome after `redrive_count` re-drives."""
+    """Return the name in `Evidence.outcomes` of an outcome after `redrive_count` redrives."""
     return f"{outcome}@{redrive_count}"
 
 

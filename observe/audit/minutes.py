@@ -46,7 +46,7 @@ class Outcomes(Struct, forbid_unknown_fields=True):
     delivered: Offsets = field(default_factory=Offsets)
     dead: Offsets = field(default_factory=Offsets)
     waiting: Offsets = field(default_factory=Offsets)
-    # Outcomes of events after a re-drive, by `life`.
+    # Outcomes of events after a redrive, by `life`.
     lives: dict[str, Offsets] = {}
     # Events in a tier now, events ever in a tier, and events in dead letters.
     in_tier: Layers = field(default_factory=Layers)
@@ -81,12 +81,12 @@ class Outcomes(Struct, forbid_unknown_fields=True):
 
     @property
     def redriven(self) -> Offsets:
-        """The offsets that were re-driven at least once."""
+        """The offsets that were redriven at least once."""
         return Offsets.of(span for offsets in self.lives.values() for span in offsets)
 
     @property
     def unended(self) -> Offsets:
-        """The offsets re-driven and not given up since; their dead letters are older."""
+        """The offsets redriven and not given up since; their dead letters are older."""
         unended = Offsets()
         for count, offsets in self._after("waiting"):
             left = offsets
@@ -160,7 +160,7 @@ def account_for(
     in_tier = known.in_tier.present
     dead = rest.both(known.dead)
     # Such events still wait: either the retrier has given them up but not passed them yet, or they
-    # were re-driven after their dead letter, whether or not a tier still has them.
+    # were redriven after their dead letter, whether or not a tier still has them.
     still_waiting = dead.both(in_tier).minus(known.in_dead.minus(known.redriven))
     still_waiting = still_waiting.union(dead.both(known.unended))
     dead = _believed(dead.minus(still_waiting), known.in_dead, position)

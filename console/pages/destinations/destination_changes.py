@@ -43,7 +43,7 @@ _SAYS = {
     "blocked": "It gets its stream in order, and one event blocks all later ones. Hifi retries that"
     " event every few minutes until it is taken or given up. Now Hifi tries it at once.",
     "disabled": "Hifi has given it up, and its events become dead letters. Resuming it saves future"
-    " events. Re-drive the earlier ones from the page of dead letters.",
+    " events. Redrive the earlier ones from the page of dead letters.",
     "failing": "Hifi stopped sending because it kept failing. Now one small request tries it at"
     " once; after three successes all events flow. If it is still down, Hifi waits 30 s again.",
     "rate-limited": "It asked Hifi to wait. Now Hifi sends at once, despite that request.",

@@ -154,7 +154,7 @@ def redrive(
         counts = {name: done[name] for name in ("redrive_id", "count", "already", "malformed")}
         print_one(form, counts, name=done["redrive_id"] or "")
     elif done["redrive_id"] is not None:
-        sent = f"{done['count']:,} sent again as re-drive {done['redrive_id']}"
+        sent = f"{done['count']:,} sent again as redrive {done['redrive_id']}"
         talk.print(sent, style="green")
 
 

@@ -66,7 +66,7 @@ class ChangeRecord(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Something done with an object that does not change it, such as a re-drive of a stream."""
+    """Something done with an object that does not change it, such as a redrive of a stream."""
 
     tenant: str
     kind: str

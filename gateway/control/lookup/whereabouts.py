@@ -50,8 +50,8 @@ class ShownWhereabouts(BaseModel):
 
 # Destination -> place in the log -> whereabouts.
 ByDestination = Mapping[str, Mapping[Origin, ShownWhereabouts]]
-# A receipt and its record agree in destination, event and number of re-drives. A dead letter from
-# before a re-drive does not record the outcome of a later one.
+# A receipt and its record agree in destination, event and number of redrives. A dead letter from
+# before a redrive does not record the outcome of a later one.
 _Life = tuple[str, Origin, int]
 
 

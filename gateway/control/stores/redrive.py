@@ -1,7 +1,7 @@
 """Reads dead letters from Kafka, counts them, and sends them again.
 
-A re-drive sends chunks of letters. Each chunk's waiting records, receipts and marks are one
-transaction. A new re-drive of a stream ends an earlier one that still runs, so two re-drives never
+A redrive sends chunks of letters. Each chunk's waiting records, receipts and marks are one
+transaction. A new redrive of a stream ends an earlier one that still runs, so two redrives never
 send the same dead letter.
 """
 
@@ -44,7 +44,7 @@ SCAN_MAX = 50_000
 PAGE_BYTES_MAX = 4_000_000
 # People wait at most this long for a page; then it ends early, and its counts are incomplete.
 _SURVEY_S_MAX = 8.0
-# A re-drive answers before the 30 s after which clients commonly give up.
+# A redrive answers before the 30 s after which clients commonly give up.
 REDRIVE_S_MAX = 20.0
 # Bits in a piece of marks (4 KiB): small enough that a lone mark takes little memory.
 _PIECE_BITS = 32_768
@@ -63,11 +63,11 @@ class DeadLetterPage:
 
 @dataclass(slots=True)
 class Redriven:
-    """The result of a re-drive, or of a dry run."""
+    """The result of a redrive, or of a dry run."""
 
     # Letters sent again; in a dry run, those that would be.
     count: int = 0
-    # Letters that an earlier re-drive has sent again.
+    # Letters that an earlier redrive has sent again.
     already: int = 0
     # Letters that could not be opened.
     malformed: int = 0
@@ -77,7 +77,7 @@ class Redriven:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A re-drive's expected result, the newest letters, and which of them were sent again."""
+    """A redrive's expected result, the newest letters, and which of them were sent again."""
 
     counts: Redriven
     newest: tuple[Letter, ...]
@@ -231,7 +231,7 @@ class RedrivenMarks:
                     self._read_to[KafkaPartition(topic, partition)] = offset + 1
                 if time.monotonic() > until_s:
                     raise KafkaUnavailableError(
-                        "Hifi still reads earlier re-drives. Ask again: it continues from here."
+                        "Hifi still reads earlier redrives. Ask again: it continues from here."
                     )
             self._read_to |= {partition: end for partition, (_, end) in spans.items()}
             for at in list(self._pieces):
@@ -317,7 +317,7 @@ class KafkaDeadLetters:
         newest_max: int = 0,
         before: Age | None = None,
     ) -> Survey:
-        """Count the letters that a re-drive would send, and return the newest; change nothing.
+        """Count the letters that a redrive would send, and return the newest; change nothing.
 
         `before` limits the returned letters to older ones, but not the counts.
         """
@@ -352,8 +352,8 @@ class KafkaDeadLetters:
         count_max: int | None = None,
     ) -> Redriven:
         """Send letters of one stream again, none of them twice; safe to stop at any moment."""
-        assert wanted.stream is not None, "a re-drive needs a stream"
-        # Once this writer has started, an earlier re-drive of this stream cannot write any more,
+        assert wanted.stream is not None, "a redrive needs a stream"
+        # Once this writer has started, an earlier redrive of this stream cannot write any more,
         # so all its marks are stored.
         async with (
             only_writer(

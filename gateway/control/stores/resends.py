@@ -43,7 +43,7 @@ class Resends:
         """Send the event; return its destinations. Raise Problem if another resend overtook this.
 
         Each destination has its own transaction, so that memory holds only one copy of the event.
-        The transactions' name differs from that of the stream's re-drives, so those continue. A
+        The transactions' name differs from that of the stream's redrives, so those continue. A
         later resend sees the marks of all earlier ones.
         """
         try:
@@ -86,7 +86,7 @@ class Resends:
     async def _out_of_dead_letters(
         self, wanted: Resend, destination_id: str, place: Place
     ) -> list[RecordOut]:
-        """Return the records that re-drive the letter; none if it was sent again or is gone."""
+        """Return the records that redrive the letter; none if it was sent again or is gone."""
         asked = DeadLetterFilter(
             stream=wanted.event.stream,
             destination=destination_id,

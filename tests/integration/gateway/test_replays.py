@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
-from gateway.control.again import replays as routes
+from gateway.control.resends import replays as routes
 from gateway.control.stores.replays import ReplayStore
 from gateway.settings import Settings
 from retrier import restraint

@@ -68,17 +68,17 @@ BOOKS: list[tuple[str, list[Receipt], Balance]] = [
         Balance(10, 0, 6, 4, 0, 0),
     ),
     (
-        "a dead letter that was re-driven and delivered",
+        "a dead letter that was redriven and delivered",
         [a_receipt(DEAD, (0, 10)), a_receipt(DELIVERED, (0, 10))],
         Balance(10, 10, 0, 0, 0, 0),
     ),
     (
-        "a dead letter that was re-driven and waits",
+        "a dead letter that was redriven and waits",
         [a_receipt(WAITING, (0, 4), redrive_count=1), a_receipt(DEAD, (0, 10))],
         Balance(10, 0, 4, 6, 0, 0),
     ),
     (
-        "a dead letter that was re-driven and died again",
+        "a dead letter that was redriven and died again",
         [
             a_receipt(DEAD, (0, 10)),
             a_receipt(WAITING, (0, 4), redrive_count=1),

@@ -1,4 +1,4 @@
-"""The console in a real Chromium: pages, live updates, keyboard, re-drive, hostile texts."""
+"""The console in a real Chromium: pages, live updates, keyboard, redrive, hostile texts."""
 
 from collections.abc import Iterator
 from dataclasses import replace

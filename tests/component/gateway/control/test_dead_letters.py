@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: filters, pages, payloads on request only, and re-drives within bounds."""
+"""Dead letters over HTTP: filters, pages, payloads on request only, and redrives within bounds."""
 
 import json
 import threading
@@ -202,7 +202,7 @@ def test_what_one_tenant_asks_leaves_room_for_others(resting: FakeDeadLetters) -
             slow += [
                 pool.submit(post, f"{PATH}:redrive", json={}, headers=as_shop) for _ in range(4)
             ]
-            wait_until(lambda: resting.held_count == 2, what="a list and a re-drive have begun")
+            wait_until(lambda: resting.held_count == 2, what="a list and a redrive have begun")
             theirs = "/v1/streams/others/dead-letters"
             assert len(get(theirs, headers=as_bank).json()["dead_letters"]) == 1
             assert post(f"{theirs}:redrive", json={}, headers=as_bank).json()["count"] == 1

@@ -1,7 +1,7 @@
 """Routes to list dead letters, and to send those of one stream again.
 
 A request reads a bounded number of records for a bounded time, and returns the place to continue
-from. A repeated re-drive sends no letter twice.
+from. A repeated redrive sends no letter twice.
 """
 
 import uuid
@@ -51,7 +51,7 @@ _NDJSON = "application/x-ndjson"
 
 
 class _Filter(BaseModel):
-    """The filter that picks dead letters, for a list or a re-drive."""
+    """The filter that picks dead letters, for a list or a redrive."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -91,7 +91,7 @@ class RedriveOrder(_Filter):
     limit: Annotated[int, Field(ge=1, le=10**9)] | None = None
     rate_per_s: Annotated[float, Field(gt=0, le=_RATE_MAX)] = _RATE_DEFAULT
     dry_run: bool = False
-    # The id of an incomplete re-drive to continue.
+    # The id of an incomplete redrive to continue.
     redrive_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
 
 
@@ -178,7 +178,7 @@ async def list_all_dead_letters(
 async def show_newest_dead_letters(
     caller: Reader, plane: Plane, query: Annotated[NewestQuery, Query()]
 ) -> Response:
-    """List dead letters, newest first, and count all that match: useful before a re-drive."""
+    """List dead letters, newest first, and count all that match: useful before a redrive."""
     sees = _sees(caller, plane, query.stream, orphans=False)
     live = plane.configuration.streams
     async with plane.letters_turns.of(caller.tenant):
@@ -186,7 +186,7 @@ async def show_newest_dead_letters(
         surveyed = await plane.dead_letters.survey(
             query.wanted(sees=sees), newest_max=query.limit + 1, before=query.before
         )
-    # A re-drive does not send letters of removed streams.
+    # A redrive does not send letters of removed streams.
     redrivable = {stream: n for stream, n in surveyed.streams.items() if stream in live}
     counts, shown = surveyed.counts, surveyed.newest[: query.limit]
     return as_json(
@@ -220,7 +220,7 @@ async def redrive_dead_letters(
     turns = plane.letters_turns if order.dry_run else plane.redrive_turns
     async with turns.of(caller.tenant):
         if redrive_id is not None:
-            # Record it before anything is sent, so that no re-drive goes unrecorded.
+            # Record it before anything is sent, so that no redrive goes unrecorded.
             facts = {**given, "redrive_id": redrive_id}
             deed = Deed(caller.tenant, "stream", stream, "redriven", facts)
             await plane.store.tell(deed, by=caller.author)
@@ -237,7 +237,7 @@ async def redrive_dead_letters(
         except OvertakenError as error:
             raise Problem(
                 "redrive_overtaken",
-                "Another re-drive of this stream has begun, and this one has stopped. No letter"
+                "Another redrive of this stream has begun, and this one has stopped. No letter"
                 " was sent twice.",
             ) from error
     if redrive_id is not None:

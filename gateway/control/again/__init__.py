@@ -1,1 +1,0 @@
-"""Sends events again: dead letters, one event, or a span of a stream."""

@@ -1,0 +1,1 @@
+"""Resends: of one event, of dead letters (redrives), and of a part of a stream (replays)."""
