@@ -168,7 +168,7 @@ def test_shards_are_for_good(gateway: RunningGateway) -> None:
         "bad_object",
         "/shards",
     )
-    assert "4 for good" in problem["detail"]
+    assert "it stays 4" in problem["detail"]
 
 
 def test_what_a_rotation_has_changed_is_named_as_it_is_shown(gateway: RunningGateway) -> None:
