@@ -205,7 +205,7 @@ class ControlSession:
         return await self._call(method, *path, *([action] if action else []))
 
     async def seen(self, *path: str) -> tuple[dict[str, Any], str]:
-        """Return an object as the gateway shows it, with marks for secrets, and its ETag."""
+        """Return an object as the gateway shows it, with placeholders for secrets, and its ETag."""
         shown = await self._call("GET", *path)
         return shown, self._client.etag(*path)
 

@@ -56,7 +56,7 @@ class ConfigSource(Protocol):
 class Uses(Protocol):
     """Times of keys' last uses; gateway.fleet's KeyUses in a running gateway."""
 
-    # Last uses in this process: mark -> milliseconds.
+    # Last uses in this process: fingerprint -> milliseconds.
     here: dict[str, int]
 
     def last_ms(self, secret: Secret) -> int | None:
@@ -83,7 +83,7 @@ class Caller:
     # The caller uses a link from somebody else, and may be one of their customers.
     has_link: bool = False
     # Identifies the key's text in records of uses; empty without a key.
-    mark: str = ""
+    fingerprint: str = ""
 
     @property
     def author(self) -> Author:
@@ -270,7 +270,7 @@ class Callers:
             and known.configuration is configuration
             and self._lasts(known, now_ms)
         ):
-            self._used[known.caller.mark] = now_ms
+            self._used[known.caller.fingerprint] = now_ms
             return known
         caller = self.of_request(headers, state={}, now_ms=now_ms)
         caller.check("write")
@@ -296,7 +296,7 @@ class Callers:
             caller = self._known[1][digest] = self._owner(text, keys)
         if caller.expires_at_ms is not None and now_ms >= caller.expires_at_ms:
             raise bad_credential("The key has expired.")
-        self._used[caller.mark] = now_ms
+        self._used[caller.fingerprint] = now_ms
         return caller
 
     def _owner(self, text: str, keys: Mapping[str, ApiKey]) -> Caller:
@@ -319,7 +319,7 @@ class Callers:
             signing_key=secret.signing_key if key.must_sign else "",
             kind="key",
             name=key.id,
-            mark=secret.mark,
+            fingerprint=secret.fingerprint,
         )
 
     def allowed_origin(self, origin: str, stream: str) -> bool:

@@ -65,7 +65,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "pipeline_in_use": Kind(409, "The pipeline's name is in use"),
     "table_in_use": Kind(409, "The table or its name is in use"),
     "table_full": Kind(409, "The table is full"),
-    "secret_changed": Kind(409, "The secret's mark is not valid here"),
+    "secret_changed": Kind(409, "The secret's placeholder is not valid here"),
     "redrive_overtaken": Kind(409, "Another redrive of the stream has begun"),
     "replay_in_use": Kind(409, "Another replay has this id"),
     "events_gone": Kind(409, "Kafka has deleted events in the span"),

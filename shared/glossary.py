@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
-_MARKS = re.compile(r"[`*]")
+_MARKDOWN = re.compile(r"[`*]")
 # Nobody finishes a longer text while the pointer rests on a word.
 _HINT_CHARS_MAX = 200
 
@@ -27,7 +27,7 @@ class Word:
     @property
     def plain(self) -> str:
         """The meaning without Markdown."""
-        return _MARKS.sub("", _LINK.sub(r"\1", self.says))
+        return _MARKDOWN.sub("", _LINK.sub(r"\1", self.says))
 
 
 # The counts of a balance, in reading order.

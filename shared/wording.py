@@ -2,7 +2,7 @@
 
 import time
 
-# The mark of a missing value.
+# The sign for a missing value.
 NONE = "\u2013"
 # The effects on events after somebody asks to try their destination now.
 WHAT_FOLLOWS = (

@@ -19,18 +19,18 @@ var (
 	idCount atomic.Uint64
 )
 
-// Mark sets the id or the ordering key of an event.
-type Mark struct{ member, value string }
+// Attribute sets the id or the ordering key of an event.
+type Attribute struct{ member, value string }
 
 // ID sets the event's id. Without it, the event's member `id` is used, or a new id is made.
-func ID(id string) Mark { return Mark{"id", id} }
+func ID(id string) Attribute { return Attribute{"id", id} }
 
 // Key sets the ordering key: events with the same key go to one Kafka partition, in order.
-func Key(key string) Mark { return Mark{"partitionkey", key} }
+func Key(key string) Attribute { return Attribute{"partitionkey", key} }
 
 // lineOf turns an event into a line of JSON with an id, which stays the same for every retry. An event
 // given as text or bytes keeps its bytes except line breaks.
-func lineOf(event any, marks []Mark) (id string, line []byte, err error) {
+func lineOf(event any, attributes []Attribute) (id string, line []byte, err error) {
 	raw, err := written(event)
 	if err != nil {
 		return "", nil, err
@@ -40,8 +40,8 @@ func lineOf(event any, marks []Mark) (id string, line []byte, err error) {
 		return "", nil, fmt.Errorf("%w: an event must be an object: %.100s", ErrNotAnEvent, raw)
 	}
 	added := map[string]string{}
-	for _, mark := range marks {
-		added[mark.member] = mark.value
+	for _, attribute := range attributes {
+		added[attribute.member] = attribute.value
 	}
 	if _, isGiven := added["id"]; !isGiven {
 		given, isThere := members["id"]

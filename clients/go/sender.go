@@ -134,8 +134,8 @@ func (s *Sender) Problem() string { return s.pace.said() }
 
 // Send takes an event: a value that marshals to a JSON object, or the text of one. It waits while
 // memory is full, until the context ends. Sent.Outcome reports the event's outcome.
-func (s *Sender) Send(ctx context.Context, event any, marks ...Mark) (*Sent, error) {
-	id, line, err := lineOf(event, marks)
+func (s *Sender) Send(ctx context.Context, event any, attributes ...Attribute) (*Sent, error) {
+	id, line, err := lineOf(event, attributes)
 	if err != nil {
 		return nil, err
 	}

@@ -66,9 +66,9 @@ func ours(t *testing.T, options Options) *Sender {
 	return made(t, gateway, options)
 }
 
-func sentBy(t *testing.T, sender *Sender, event any, marks ...Mark) *Sent {
+func sentBy(t *testing.T, sender *Sender, event any, attributes ...Attribute) *Sent {
 	t.Helper()
-	sent, err := sender.Send(context.Background(), event, marks...)
+	sent, err := sender.Send(context.Background(), event, attributes...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,12 +86,12 @@ def render_bare(title: str, *content: Child, has_home: bool = True) -> bytes:
     """Return a page without navigation: for sign-in, and for people who may see nothing."""
     main = tag("main", *content, id="content", tabindex="-1", class_="bare")
     name = (
-        tag("a", "Hifi", href="/", class_="mark")
+        tag("a", "Hifi", href="/", class_="logo")
         if has_home
-        else tag("span", "Hifi", class_="mark")
+        else tag("span", "Hifi", class_="logo")
     )
-    mark = tag("header", name, class_="top")
-    return document(tag("html", _head(title), tag("body", mark, main), lang="en"))
+    top = tag("header", name, class_="top")
+    return document(tag("html", _head(title), tag("body", top, main), lang="en"))
 
 
 def still_page(title: str, here: str, region: str, *content: Child, status: str = "") -> Page:
@@ -123,7 +123,7 @@ def _head(title: str) -> Safe:
         tag("title", f"{title} · Hifi"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href="/static/mark.svg", type="image/svg+xml"),
+        tag("link", rel="icon", href="/static/logo.svg", type="image/svg+xml"),
         tag("link", rel="stylesheet", href="/static/console.css"),
         tag("script", src="/static/console.js", defer=True),
         tag("script", src="/static/pictures.js", defer=True),
@@ -149,7 +149,7 @@ def _header(page: Page, around: PageFrame) -> Safe:
     )
     return tag(
         "header",
-        tag("a", "Hifi", href="/", class_="mark"),
+        tag("a", "Hifi", href="/", class_="logo"),
         tag("nav", tag("ul", links), aria_label="Pages"),
         tag("div", live if is_live else NOTHING, _account(around), class_="account"),
         class_="top",

@@ -55,8 +55,8 @@ def shown(name: str) -> list[Child]:
     parts: list[Child] = []
     for block in re.split(r"\n{2,}", runbooks()[name].strip()):
         if block.startswith("#"):
-            marks, _, heading = block.partition(" ")
-            parts.append(tag(f"h{len(marks)}", heading))
+            signs, _, heading = block.partition(" ")
+            parts.append(tag(f"h{len(signs)}", heading))
         elif block.startswith("|"):
             heads, _, *rows = ([*map(_inline, _cells(line))] for line in block.splitlines())
             parts.append(table([str(head) for head in heads], rows, caption=heading))

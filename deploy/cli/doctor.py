@@ -103,13 +103,13 @@ def _machine(settings: StackSettings) -> Iterator[TopicFinding]:
         instead = "".join(f"; not used: {each}" for each in java.passed_over)
         yield TopicFinding("java", "good", f"{java.version} ({java.path}){instead}")
     except SetupError as error:
-        yield _finding("java", error, mark=": ")
+        yield _finding("java", error, separator=": ")
     for jar_set, locked in read_lock().items():
         folder = settings.cache / "jars" / jar_set
         try:
             missing = missing_jars(locked, folder=folder)
         except SetupError as error:
-            yield _finding(f"{jar_set} jars", error, mark="; ")
+            yield _finding(f"{jar_set} jars", error, separator="; ")
         else:
             sizes = [jar.size_bytes for jar in missing]
             yield examine_jars(jar_set, total=len(locked), missing_bytes=sizes)
@@ -187,7 +187,7 @@ def _kafka(
     try:
         return asyncio.run(_ask(address, copies, topics, subject=subject))
     except OperatorError as error:
-        return [_finding(subject, error, mark=": ")]
+        return [_finding(subject, error, separator=": ")]
 
 
 async def _ask(
@@ -227,9 +227,9 @@ async def _ask(
     ]
 
 
-def _finding(subject: str, error: OperatorError, *, mark: str) -> TopicFinding:
-    """Split the error's text at its last mark, into what is wrong and what to do."""
-    says, _, mend = str(error).rpartition(mark)
+def _finding(subject: str, error: OperatorError, *, separator: str) -> TopicFinding:
+    """Split the error's text at its last separator, into what is wrong and what to do."""
+    says, _, mend = str(error).rpartition(separator)
     return TopicFinding(subject, "unsafe", says, mend.removesuffix("."))
 
 

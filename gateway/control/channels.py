@@ -126,7 +126,7 @@ async def test_channel(channel: PathName, caller: Admin, plane: Plane) -> Respon
 
 
 async def _check_address(plane: ControlPlane, given: JsonObject, tenant: str) -> None:
-    """Refuse an address that Hifi may not send to; a mark's address was checked before."""
+    """Refuse an address that Hifi may not send to; a placeholder's address was checked before."""
     for setting in ("url", "secret_url"):
         if isinstance(url := given.get(setting), str) and is_web_address(url):
             if urlsplit(url).username is not None:

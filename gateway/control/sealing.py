@@ -1,7 +1,7 @@
-"""Seals the secrets in settings, and shows marks in their place.
+"""Seals the secrets in settings, and shows placeholders in their place.
 
-No answer contains a secret. It shows a mark, made from the sealed text, instead. A mark that is
-sent back keeps its secret, so clients can edit the answer of a GET and PUT it.
+No answer contains a secret. It shows a placeholder, made from the sealed text, instead. A
+placeholder that is sent back keeps its secret, so clients can edit the answer of a GET and PUT it.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
 # Enough for a chain of certificates with a large RSA key; other secrets are far shorter.
 _SECRET_CHARS_MAX = 32_768
-_MARK_HEX = 12
+_PLACEHOLDER_HEX = 12
 # Settings with secrets: omitting one keeps it, null removes it.
 _KEPT_WHEN_LEFT_OUT = (
     *("auth", "client_certificate", "secret_headers", "secret_url", "signing_secrets"),
@@ -37,7 +37,7 @@ _IN_HEADERS = re.compile(r"(auth\.token|secret_headers\..*)")
 
 
 def shown(item: Destination | Channel) -> dict[str, Any]:
-    """Return the settings with marks for secrets, as every reader may see them."""
+    """Return the settings with placeholders for secrets, as every reader may see them."""
     return change_secrets(item.known_fields(), lambda _, sealed: _shown(sealed))
 
 
@@ -48,11 +48,11 @@ def sealed_fields(
     stored = dict(secrets_of(before.known_fields())) if before is not None else {}
     fields = _with_left_out(given, shown(before) if before is not None else {})
     _check_pair(fields, stored, box=box, owner=owner)
-    marks = {(_part(path), _mark(sealed)): sealed for path, sealed in stored.items()}
+    placeholders = {(_part(path), _placeholder(sealed)): sealed for path, sealed in stored.items()}
     is_elsewhere = before is not None and _goes_to(fields) != _goes_to(before.known_fields())
 
     def seal(path: str, value: Any) -> Sealed:
-        if _is_mark(value):
+        if _is_placeholder(value):
             if is_elsewhere and _part(path) in _SENT:
                 raise Problem(
                     "secret_changed",
@@ -60,7 +60,7 @@ def sealed_fields(
                     " or null if it needs none.",
                     pointer=pointer_to(path),
                 )
-            kept = marks.get((_part(path), str(value["sealed"])))
+            kept = placeholders.get((_part(path), str(value["sealed"])))
             if kept is None:
                 raise Problem(
                     "secret_changed",
@@ -77,27 +77,27 @@ def sealed_fields(
 
 
 def shown_document(pipeline: Pipeline) -> dict[str, Any]:
-    """Return a pipeline's document with marks for passwords, as every reader may see it."""
+    """Return a pipeline's document with placeholders for passwords, as every reader may see it."""
     return change_passwords(pipeline.known_fields(), lambda _, __, sealed: _shown(sealed))
 
 
 def sealed_document(
     given: Mapping[str, Any], *, before: Pipeline | None, owner: str, box: SecretBox
 ) -> dict[str, Any]:
-    """Return the document to store; a mark stands for the password stored for its address.
+    """Return the document to store; a placeholder stands for the password stored for its address.
 
     Raise ConfigError or Problem for an invalid secret.
     """
     kept: dict[tuple[str, str], Sealed] = {}
 
     def keep(_: str, url: str, sealed: Sealed) -> Sealed:
-        kept[_mark(sealed), url] = sealed
+        kept[_placeholder(sealed), url] = sealed
         return sealed
 
     change_passwords({} if before is None else before.known_fields(), keep)
 
     def seal(path: str, url: str, value: Any) -> Sealed:
-        if not _is_mark(value):
+        if not _is_placeholder(value):
             _check_secret(path, value)
             there = [sealed for (_, at), sealed in kept.items() if at == url]
             same = _same(there, value, owner=owner, box=box)
@@ -189,7 +189,7 @@ def _with_left_out(given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[st
     for name in ("auth", "client_certificate"):
         new, old = fields.get(name), seen.get(name)
         if isinstance(new, dict) and isinstance(old, dict) and new.get("kind") == old.get("kind"):
-            secrets = {each: value for each, value in old.items() if _is_mark(value)}
+            secrets = {each: value for each, value in old.items() if _is_placeholder(value)}
             fields[name] = secrets | new
     return fields
 
@@ -235,15 +235,15 @@ def _check_pair(
 
 
 def _shown(sealed: Sealed) -> dict[str, str]:
-    return {"sealed": _mark(sealed)}
+    return {"sealed": _placeholder(sealed)}
 
 
-def _is_mark(value: Any) -> bool:
+def _is_placeholder(value: Any) -> bool:
     return isinstance(value, dict) and set(value) == {"sealed"}
 
 
-def _mark(sealed: Sealed) -> str:
-    return hashlib.sha256(sealed.encode()).hexdigest()[:_MARK_HEX]
+def _placeholder(sealed: Sealed) -> str:
+    return hashlib.sha256(sealed.encode()).hexdigest()[:_PLACEHOLDER_HEX]
 
 
 def _part(path: str) -> str:

@@ -26,13 +26,13 @@ class KeyUses:
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
-        # Mark of the text -> milliseconds; each request writes here.
+        # Fingerprint of the text -> milliseconds; each request writes here.
         self.here: dict[str, int] = {}
         self._told: dict[str, int] = {}
 
     def last_ms(self, secret: Secret) -> int | None:
         """Return when a text was last used, as far as is known; None if not within a year."""
-        return max(uses.get(secret.mark, 0) for uses in (self.here, self._told)) or None
+        return max(uses.get(secret.fingerprint, 0) for uses in (self.here, self._told)) or None
 
     async def run(self) -> None:
         while True:
@@ -42,9 +42,9 @@ class KeyUses:
     async def tell(self) -> None:
         """Publish new uses; a lost record goes out again, as we read ours back like others'."""
         news = [
-            Event.of(id="", key=mark.encode(), value=b"%d" % at_ms, headers=())
-            for mark, at_ms in self.here.items()
-            if mark and at_ms // MINUTE_MS > self._told.get(mark, 0) // MINUTE_MS
+            Event.of(id="", key=fingerprint.encode(), value=b"%d" % at_ms, headers=())
+            for fingerprint, at_ms in self.here.items()
+            if fingerprint and at_ms // MINUTE_MS > self._told.get(fingerprint, 0) // MINUTE_MS
         ]
         if news:
             await self._publisher.publish(USES, news)
@@ -53,10 +53,10 @@ class KeyUses:
         """Process the next records of the topic."""
         for record in records:
             try:
-                mark, at_ms = (record.key or b"").decode(), int(record.value)
+                fingerprint, at_ms = (record.key or b"").decode(), int(record.value)
             except ValueError as error:
                 log.warning("uses.record_refused", origin=record.origin, error=str(error))
                 continue
             # Cap it at Kafka's time, so that a fast clock does not hide later uses.
             at_ms = min(at_ms, record.timestamp_ms)
-            self._told[mark] = max(at_ms, self._told.get(mark, 0))
+            self._told[fingerprint] = max(at_ms, self._told.get(fingerprint, 0))

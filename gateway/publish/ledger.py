@@ -25,7 +25,7 @@ from shared.proof.acked import (
     AckedRow,
     AckedSlice,
     audited_minute,
-    key_mark,
+    key_hash,
     runs_of,
 )
 from shared.proof.log_buckets import LogBuckets
@@ -79,7 +79,7 @@ class _Draft:
             ingest=self.ingest,
             process=self.process,
             keys=frequent(self.keys, len(self.ids)),
-            key_marks=tuple(map(key_mark, self.keys)),
+            key_hashes=tuple(map(key_hash, self.keys)),
         )
 
 

@@ -1,8 +1,8 @@
 """Writes a row only if its writer's conditions hold (If-Match, If-None-Match), and makes ETags.
 
 Kafka has no compare-and-set. A claim in the log admits one conditional change of a row at a time
-(ADR 0060). The change first writes a mark, which is the deletion of a row that does not exist. Once
-this machine's copy has passed the mark, it has all that the previous writer wrote.
+(ADR 0060). The change first writes a barrier, which is the deletion of a row that does not exist.
+Once this machine's copy has passed the barrier, it has all that the previous writer wrote.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -75,7 +75,7 @@ class RowTurns:
         claim = await self._claimed(table, key)
         is_certain = True
         try:
-            await judge(await self._mark(table))
+            await judge(await self._barrier(table))
             claim.begin_sending()
             is_certain = False
             reports = await store()
@@ -83,7 +83,7 @@ class RowTurns:
             return reports
         finally:
             # A write of unknown fate may be stored late. Keep its claim, so that no other change
-            # writes its mark before that.
+            # writes its barrier before that.
             if is_certain:
                 await self.claims.release(claim)
 
@@ -98,9 +98,9 @@ class RowTurns:
         assert not isinstance(claim, Answer), "turns keep no answers"
         return claim
 
-    async def _mark(self, table: Table) -> int:
-        mark = Event.of(id="", key=_NO_ROW, value=b"", headers=())
-        report = (await self.publisher.publish(table.topic, [mark]))[0]
+    async def _barrier(self, table: Table) -> int:
+        barrier = Event.of(id="", key=_NO_ROW, value=b"", headers=())
+        report = (await self.publisher.publish(table.topic, [barrier]))[0]
         if report.fate is not Fate.STORED:
             raise _not_stored()
         return report.first_offset or 0

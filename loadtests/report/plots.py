@@ -40,7 +40,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Guide:
     """A straight line at a value of one axis, with a label."""
 
     label: str
@@ -55,14 +55,14 @@ def chart(
     *,
     x: Axis,
     y: Axis,
-    marks: Sequence[Mark] = (),
+    guides: Sequence[Guide] = (),
     band: Sequence[tuple[float, float, float]] = (),
 ) -> str:
     """Return one plot as SVG. `band`: the range of a value at each x."""
     xs = [px for line in lines for px, _ in line.points] + [row[0] for row in band]
     ys = [py for line in lines for _, py in line.points] + [v for row in band for v in row[1:]]
-    xs += [mark.value for mark in marks if mark.axis == "x"]
-    ys += [mark.value for mark in marks if mark.axis == "y"]
+    xs += [guide.value for guide in guides if guide.axis == "x"]
+    ys += [guide.value for guide in guides if guide.axis == "y"]
     x_low, x_high, x_ticks = _span(x, xs)
     y_low, y_high, y_ticks = _span(y, ys)
     at_x = _placer(x.scale, x_low, x_high, (_LEFT, _X_END))
@@ -84,7 +84,7 @@ def chart(
         around = [(at_x(px), at_y(high)) for px, _, high in band]
         around += [(at_x(px), at_y(low)) for px, low, _ in reversed(band)]
         parts.append(f'<polygon class="band" points="{_joined(around)}"/>')
-    parts += [_mark(mark, at_x, at_y) for mark in marks]
+    parts += [_guide(guide, at_x, at_y) for guide in guides]
     parts += [_line(line, [(at_x(px), at_y(py)) for px, py in line.points]) for line in lines]
     return "".join([*parts, "</svg>", _legend(lines)])
 
@@ -98,18 +98,18 @@ def _line(line: Line, placed: Sequence[Point]) -> str:
     return f'<polyline class="{line.look}" points="{_joined(placed)}"{dash}/>'
 
 
-def _mark(mark: Mark, at_x: Callable[[float], float], at_y: Callable[[float], float]) -> str:
-    look = f"{mark.look} said"
-    if mark.axis == "y":
-        at = at_y(mark.value)
-        across = _straight(mark.look, _LEFT, _X_END, at, at)
-        return across + _text(_LEFT + 6, at - 6, mark.label, "start", look=look)
-    at = at_x(mark.value)
+def _guide(guide: Guide, at_x: Callable[[float], float], at_y: Callable[[float], float]) -> str:
+    look = f"{guide.look} said"
+    if guide.axis == "y":
+        at = at_y(guide.value)
+        across = _straight(guide.look, _LEFT, _X_END, at, at)
+        return across + _text(_LEFT + 6, at - 6, guide.label, "start", look=look)
+    at = at_x(guide.value)
     # The label goes to the side that has room for it.
-    fits = at + 6 + _LETTER * len(mark.label) < _X_END
+    fits = at + 6 + _LETTER * len(guide.label) < _X_END
     beside, anchor = (at + 6, "start") if fits else (at - 6, "end")
-    return _straight(mark.look, at, at, _TOP, _Y_END) + _text(
-        beside, _TOP + 12, mark.label, anchor, look=look
+    return _straight(guide.look, at, at, _TOP, _Y_END) + _text(
+        beside, _TOP + 12, guide.label, anchor, look=look
     )
 
 

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from loadtests.report.parts import cards, careful, facts, page_of, section, table
-from loadtests.report.plots import Axis, Line, Mark, Scale, chart
+from loadtests.report.plots import Axis, Guide, Line, Scale, chart
 from loadtests.usl import FitError, fit_between
 from shared.scale.throughput import BEYOND_MAX
 
@@ -109,15 +109,15 @@ def _load_plot(rating: dict[str, Any]) -> str:
         if (chosen := [point for each, point in points if each == word])
     ]
     limit = rating["slo"][promised] * (100 if unit == "%" else 1)
-    marks = [Mark(f"promised: {limit:g} {unit}", limit, "y", "slo")]
+    guides = [Guide(f"promised: {limit:g} {unit}", limit, "y", "slo")]
     if rating["rated"]:
-        marks.append(Mark("rated", rating["rated"], "x", "rated"))
+        guides.append(Guide("rated", rating["rated"], "x", "rated"))
     drawn = chart(
         "promised figure over offered load",
         lines,
         x=Axis("offered, events/s", low=0.0),
         y=Axis(label, scale),
-        marks=marks,
+        guides=guides,
     )
     return section(
         "The promise at each offered rate",
@@ -155,13 +155,13 @@ def _percentile_plot(rating: dict[str, Any]) -> str:
         for table, words, look in tables
     ]
     limit = rating["slo"].get("age_p95_ms", rating["slo"]["p99_ms"])
-    marks = [Mark(f"promised: {limit:g} ms", limit, "y", "slo")]
+    guides = [Guide(f"promised: {limit:g} ms", limit, "y", "slo")]
     drawn = chart(
         "latency by percentile",
         lines,
         x=Axis("percentile", "nines"),
         y=Axis("latency, ms", "log"),
-        marks=marks,
+        guides=guides,
     )
     text = f"The step at {step['events_per_s']:,.0f} events/s: {step['sent']:,} requests."
     return section("Latency by percentile", text, drawn)
@@ -228,7 +228,7 @@ def _law_plot(rating: dict[str, Any], others: Iterable[dict[str, Any]]) -> str:
         ],
         x=Axis("gateway workers", low=0.0),
         y=Axis("events/s", low=0.0),
-        marks=[Mark("measured up to here", law.measured_max, "x", "slo")],
+        guides=[Guide("measured up to here", law.measured_max, "x", "slo")],
         band=fitted.throughput,
     )
     text = (

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from loadtests.report.parts import cards, careful, facts, page_of, section, table
-from loadtests.report.plots import Axis, Line, Mark, Point, chart
+from loadtests.report.plots import Axis, Guide, Line, Point, chart
 from loadtests.soak.memory import GROWTH_MAX, SETTLED_S
 
 # A line of this width cannot show more points.
@@ -147,8 +147,8 @@ def _over_time(
         lines,
         x=Axis("seconds", low=0.0, high=max(found["course"]["duration_s"], _last(lines))),
         y=Axis(unit, "log") if is_log else Axis(unit, low=0.0),
-        marks=[
-            Mark(str(number), fault["at_s"], "x", "fault") for number, fault in enumerate(done, 1)
+        guides=[
+            Guide(str(number), fault["at_s"], "x", "fault") for number, fault in enumerate(done, 1)
         ],
     )
     return section(title, "", drawn)

@@ -1,27 +1,27 @@
 """Turns rows of the ledger into entries of the index, and entries into stretches of the log.
 
-An entry has 16 bytes: a mark of 8, the hash of topic and name, and a place of 8: the Kafka
+An entry has 16 bytes: a hash of topic and name (8 bytes), and a place (8 bytes): the Kafka
 partition (2 bytes), the first offset (44 bits) and the number of events from there on (a power of
-two, 4 bits). Entries sort by their bytes. Two names may share a mark, so a search reads the log.
+two, 4 bits). Entries sort by their bytes. Two names may share a hash, so a search reads the log.
 """
 
 from collections.abc import Sequence
 from hashlib import blake2s
 
-from shared.proof.acked import AckedRow, key_mark
+from shared.proof.acked import AckedRow, key_hash
 
-ENTRY_BYTES, MARK_BYTES = 16, 8
+ENTRY_BYTES, HASH_BYTES = 16, 8
 _SPAN_BITS, _PARTITION_SHIFT = 4, 48
 # The longest span that one entry of a key can cover.
 _SPAN_MAX = 1 << ((1 << _SPAN_BITS) - 1)
 
 
-def mark_of_id(topic: str, event_id: str) -> bytes:
-    return _mark(_name(topic) + event_id.encode(errors="surrogatepass"))
+def hash_of_id(topic: str, event_id: str) -> bytes:
+    return _hash(_name(topic) + event_id.encode(errors="surrogatepass"))
 
 
-def mark_of_key(topic: str, key: str) -> bytes:
-    return _mark(_key_name(topic) + key_mark(key.encode()).to_bytes(4, "big"))
+def hash_of_key(topic: str, key: str) -> bytes:
+    return _hash(_key_name(topic) + key_hash(key.encode()).to_bytes(4, "big"))
 
 
 def entries_of(value: bytes) -> tuple[str, bytes, list[tuple[int, int, int]]]:
@@ -36,7 +36,7 @@ def entries_of(value: bytes) -> tuple[str, bytes, list[tuple[int, int, int]]]:
     for part in row.slices:
         parts += _of_ids(row.topic, row.partition, part.first, ids[at : at + part.count])
         at += part.count
-    if row.key_marks and row.slices:
+    if row.key_hashes and row.slices:
         first = min(part.first for part in row.slices)
         end = max(part.first + part.count for part in row.slices)
         places = [
@@ -45,8 +45,8 @@ def entries_of(value: bytes) -> tuple[str, bytes, list[tuple[int, int, int]]]:
         ]
         name = _key_name(row.topic)
         parts += [
-            _mark(name + crc.to_bytes(4, "big")) + place
-            for crc in row.key_marks
+            _hash(name + crc.to_bytes(4, "big")) + place
+            for crc in row.key_hashes
             for place in places
         ]
     known = [(row.partition, part.first, part.first + part.count) for part in row.slices]
@@ -61,7 +61,7 @@ def entries_of_ids(topic: str, partition: int, first: int, ids: Sequence[str]) -
 
 def stretch_of(entry: bytes) -> tuple[int, int, int]:
     """Return the Kafka partition, the first offset and the end of an entry."""
-    place = int.from_bytes(entry[MARK_BYTES:], "big")
+    place = int.from_bytes(entry[HASH_BYTES:], "big")
     first = (place & ((1 << _PARTITION_SHIFT) - 1)) >> _SPAN_BITS
     return place >> _PARTITION_SHIFT, first, first + (1 << (place & ((1 << _SPAN_BITS) - 1)))
 
@@ -87,9 +87,9 @@ def _name(topic: str) -> bytes:
 
 
 def _key_name(topic: str) -> bytes:
-    # No id contains a line break, so no mark of an id has the same input.
+    # No id contains a line break, so no hash of an id has the same input.
     return topic.encode() + b"\n\n"
 
 
-def _mark(name: bytes) -> bytes:
-    return blake2s(name, digest_size=MARK_BYTES).digest()
+def _hash(name: bytes) -> bytes:
+    return blake2s(name, digest_size=HASH_BYTES).digest()

@@ -12,7 +12,7 @@ from time import monotonic
 import msgspec
 import structlog
 
-from observe.index.entries import entries_of, entries_of_ids, mark_of_id, mark_of_key
+from observe.index.entries import entries_of, entries_of_ids, hash_of_id, hash_of_key
 from observe.index.store import EventIndex
 from observe.settings import ObserveSettings
 from shared.config.configuration import Configuration
@@ -58,17 +58,17 @@ class IndexFeed:
         return () if self._index is None else (self.places_by_id, self.places_by_key)
 
     def places_by_id(self, topic: str, event_id: str) -> Places:
-        return self._places(topic, mark_of_id(topic, event_id))
+        return self._places(topic, hash_of_id(topic, event_id))
 
     def places_by_key(self, topic: str, key: str) -> Places:
-        return self._places(topic, mark_of_key(topic, key))
+        return self._places(topic, hash_of_key(topic, key))
 
     def page(self, asked: Mapping[str, str]) -> bytes:
         """Return the places of an id, or else of an ordering key, as JSON for gateways."""
         topic = asked.get("topic", "")
-        by_key = mark_of_key(topic, asked.get("key", ""))
-        mark = mark_of_id(topic, asked["id"]) if "id" in asked else by_key
-        return msgspec.json.encode(self._places(topic, mark))
+        by_key = hash_of_key(topic, asked.get("key", ""))
+        hashed = hash_of_id(topic, asked["id"]) if "id" in asked else by_key
+        return msgspec.json.encode(self._places(topic, hashed))
 
     def take_logged(self, where: KafkaPartition, first: int, ids: Sequence[str]) -> None:
         """Enter events that no ledger names but the audit has found."""
@@ -100,11 +100,11 @@ class IndexFeed:
             index.forget_open()
             await asyncio.sleep(_PAUSE_S)
 
-    def _places(self, topic: str, mark: bytes) -> Places:
+    def _places(self, topic: str, hashed: bytes) -> Places:
         if self._index is None:
             return Places(is_behind=True)
         is_behind = self._index.is_behind
-        return Places(*self._index.look(topic, mark), is_behind=is_behind)
+        return Places(*self._index.look(topic, hashed), is_behind=is_behind)
 
 
 async def _follow(reader: KafkaReader, index: EventIndex) -> None:

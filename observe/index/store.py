@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from observe.index.entries import ENTRY_BYTES, MARK_BYTES, stretch_of
+from observe.index.entries import ENTRY_BYTES, HASH_BYTES, stretch_of
 from shared.event.topics import stream_of
 from shared.proof.intervals import Offsets
 from shared.runtime.files.whole_file import write_whole
@@ -95,20 +95,20 @@ class _SealedFile:
         self.path.unlink(missing_ok=True)
         self.path.with_suffix(_BESIDE).unlink(missing_ok=True)
 
-    def find(self, mark: bytes) -> Iterator[bytes]:
-        """Yield the entries of a mark, last first; OSError or ValueError if the file is gone."""
+    def find(self, hashed: bytes) -> Iterator[bytes]:
+        """Yield the entries of a hash, last first; OSError or ValueError if the file is gone."""
         with self.path.open("rb") as file:
             entries = mmap.mmap(file.fileno(), self.count * ENTRY_BYTES, access=mmap.ACCESS_READ)
         with entries:
-            end = self._place_of(entries, mark + b"\xff" * MARK_BYTES + b"\0")
-            while end and (entry := _entry(entries, end - 1))[:MARK_BYTES] == mark:
+            end = self._place_of(entries, hashed + b"\xff" * HASH_BYTES + b"\0")
+            while end and (entry := _entry(entries, end - 1))[:HASH_BYTES] == hashed:
                 yield entry
                 end -= 1
 
     def _place_of(self, entries: mmap.mmap, wanted: bytes) -> int:
-        # Marks are spread evenly, so the entry is near its expected place: this reads only a page
+        # Hashes are spread evenly, so the entry is near its expected place: this reads only a page
         # or two of a file that may not be in memory.
-        guess = int.from_bytes(wanted[:MARK_BYTES], "big") * self.count >> (8 * MARK_BYTES)
+        guess = int.from_bytes(wanted[:HASH_BYTES], "big") * self.count >> (8 * HASH_BYTES)
         reach = 4 * isqrt(self.count) + 8
         low, high = max(0, guess - reach), min(self.count, guess + reach)
         if (low and _entry(entries, low) > wanted) or (
@@ -199,8 +199,8 @@ class EventIndex:
             each.remove()
         self._position.unlink(missing_ok=True)
 
-    def look(self, topic: str, mark: bytes) -> tuple[Stretches, Stretches]:
-        """Return the newest places of a mark, and the stretches whose ids are all known."""
+    def look(self, topic: str, hashed: bytes) -> tuple[Stretches, Stretches]:
+        """Return the newest places of a hash, and the stretches whose ids are all known."""
         # Entries that came before their stream was known have no tenant.
         groups = {self._group(topic), _group_of("")}
         for looks_left in reversed(range(_LOOKS)):
@@ -212,7 +212,7 @@ class EventIndex:
                 known = [list(_of_topic(each.known, topic)) for each in loose]
                 files = [each for group in groups for each in self._sealed.get(group, ())]
             # After a crash that lost the position, entries may be here twice: count them once.
-            entries = dict.fromkeys(entry for each in parts for entry in _scan(each, mark))
+            entries = dict.fromkeys(entry for each in parts for entry in _scan(each, hashed))
             is_whole = True
             for each in sorted(files, key=lambda each: -each.number):
                 if len(entries) >= _FOUND_MAX:
@@ -220,7 +220,7 @@ class EventIndex:
                     known = []
                     break
                 try:
-                    entries |= dict.fromkeys(islice(each.find(mark), _FOUND_MAX))
+                    entries |= dict.fromkeys(islice(each.find(hashed), _FOUND_MAX))
                     known.append(list(_of_topic(each.known, topic)))
                 except (OSError, ValueError):
                     is_whole = False
@@ -315,13 +315,13 @@ def _entry(entries: mmap.mmap, at: int) -> bytes:
     return entries[at * ENTRY_BYTES : (at + 1) * ENTRY_BYTES]
 
 
-def _scan(entries: bytes, mark: bytes) -> Iterator[bytes]:
-    """Yield the entries of a mark, last first."""
+def _scan(entries: bytes, hashed: bytes) -> Iterator[bytes]:
+    """Yield the entries of a hash, last first."""
     end = len(entries)
-    while (at := entries.rfind(mark, 0, end)) >= 0:
+    while (at := entries.rfind(hashed, 0, end)) >= 0:
         if at % ENTRY_BYTES == 0:
             yield entries[at : at + ENTRY_BYTES]
-        end = at + MARK_BYTES - 1
+        end = at + HASH_BYTES - 1
 
 
 def _sorted(entries: bytes) -> bytes:

@@ -128,8 +128,8 @@ class SqliteTable:
             sets = ", ".join(f"{name} = excluded.{name}" for name in rest)
             keys = ", ".join(map(_quoted, key))
             action = f" ON CONFLICT ({keys}) DO " + (f"UPDATE SET {sets}" if rest else "NOTHING")
-        marks = ", ".join("?" * len(columns))
-        asked = f"INSERT INTO {_quoted(self._target.table)} ({names}) VALUES ({marks}){action}"  # noqa: S608 - quoted
+        values = ", ".join("?" * len(columns))
+        asked = f"INSERT INTO {_quoted(self._target.table)} ({names}) VALUES ({values}){action}"  # noqa: S608 - quoted
         self._connection.executemany(asked, map(self._bound, rows))
 
     def _take_away(self, keys: Sequence[Sequence[Value]]) -> None:

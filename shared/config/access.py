@@ -23,9 +23,9 @@ from shared.event.topics import config_key
 Scope = Literal["write", "read", "admin"]
 SCOPES: frozenset[Scope] = frozenset({"write", "read", "admin"})
 KeyKind = Literal["secret", "browser"]
-# Marks in the style of Stripe's sk_ and pk_: scanners for leaked secrets can find our keys by them.
-_MARKS: dict[str, KeyKind] = {"sk": "secret", "pk": "browser"}
-_MARK_OF = {kind: mark for mark, kind in _MARKS.items()}
+# Prefixes like Stripe's sk_ and pk_: scanners for leaked secrets can find our keys by them.
+_PREFIXES: dict[str, KeyKind] = {"sk": "secret", "pk": "browser"}
+_PREFIX_OF = {kind: prefix for prefix, kind in _PREFIXES.items()}
 
 DEFAULT_TENANT = "default"
 # 160 random bits cannot be guessed, so a plain hash without salt or stretching is enough.
@@ -71,7 +71,7 @@ class Secret:
     link_key: str = ""
 
     @property
-    def mark(self) -> str:
+    def fingerprint(self) -> str:
         """The name in records of its use: 64 bits distinguish billions of texts."""
         return self.hash[:16]
 
@@ -194,7 +194,7 @@ class Tenant(ConfigObject):
 def new_text(*, kind: KeyKind, key_id: str, entropy: bytes) -> str:
     """Return the text of a new key, from the caller's random bytes."""
     assert len(entropy) == ENTROPY_BYTES, "a key needs all its random bytes"
-    text = f"hifi{_MARK_OF[kind]}_{key_id}_{entropy.hex()}"
+    text = f"hifi{_PREFIX_OF[kind]}_{key_id}_{entropy.hex()}"
     return text + _checksum(text)
 
 
@@ -203,7 +203,7 @@ def read_text(text: str) -> KeyText | None:
     match = _TEXT.fullmatch(text)
     if match is None or match[4] != _checksum(match[1]):
         return None
-    return KeyText(kind=_MARKS[match[2]], key_id=match[3], text=text)
+    return KeyText(kind=_PREFIXES[match[2]], key_id=match[3], text=text)
 
 
 def secret_from(text: str, *, signs: bool) -> Secret:

@@ -85,7 +85,7 @@ WebAddress: TypeAlias = Annotated[
     check(is_web_address, "{!r} is not an http or https address with a host"),
     Field(json_schema_extra={"format": "uri"}),
 ]
-# A secret is set as plain text, stored sealed, and shown as a mark of the sealed text.
+# A secret is set as plain text, stored sealed, and shown as a placeholder.
 Sealed: TypeAlias = Annotated[
     str,
     # The message must not contain the value: it may be the plain secret.

@@ -27,8 +27,8 @@ WILD = -1
 # The most events of a row: with the longest ids (256 characters of 4 bytes) it stays under a
 # record's 1 MB, even if each event came in a request of its own.
 ROW_EVENTS_MAX = 900
-# A row's mark of an ordering key: it shows a search in which rows a key may be.
-key_mark = crc32
+# A row's hash of an ordering key: it shows a search in which rows a key may be.
+key_hash = crc32
 # A UUID of version 7 as the gateway writes it; its first 48 bits are milliseconds (RFC 9562).
 REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -89,8 +89,8 @@ class AckedRow:
     process: LogBuckets = field(default_factory=LogBuckets)
     # The most frequent of their ordering keys, and how many events each has.
     keys: tuple[tuple[str, int], ...] = ()
-    # The marks of all of their ordering keys.
-    key_marks: tuple[int, ...] = ()
+    # The hashes of all of their ordering keys.
+    key_hashes: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
         head = _AckedHead(
@@ -102,7 +102,7 @@ class AckedRow:
             ingest=self.ingest.to_list(),
             process=self.process.to_list(),
             keys=self.keys,
-            key_marks=self.key_marks,
+            key_hashes=self.key_hashes,
         )
         return "\n".join((msgspec.json.encode(head).decode(), *self.ids)).encode()
 
@@ -126,7 +126,7 @@ class AckedRow:
             ingest=LogBuckets.from_list(head.ingest),
             process=LogBuckets.from_list(head.process),
             keys=head.keys,
-            key_marks=head.key_marks,
+            key_hashes=head.key_hashes,
         )
 
     @property
@@ -169,7 +169,7 @@ class _AckedHead(msgspec.Struct, kw_only=True, omit_defaults=True):
     process: list[int]
     # As with the requests.
     keys: tuple[tuple[str, int], ...] = ()
-    key_marks: tuple[int, ...] = ()
+    key_hashes: tuple[int, ...] = ()
 
 
 _HEAD = msgspec.json.Decoder(_AckedHead)

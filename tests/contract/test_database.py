@@ -22,7 +22,6 @@ PLACE = PositionOf("sales", "hifi.stream.orders", 3)
 SALES = Target("sales", ("id", "country", "price"), key=("id",))
 INSERTS = Target("sales", ("id", "country", "price"), inserts_only=True)
 MADE = "CREATE TABLE sales (id {id} PRIMARY KEY, country TEXT, price {price} CHECK (price < 1000))"
-MARKS = "CREATE TABLE marks (n INTEGER PRIMARY KEY)"
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def sentences(path: str, text: str) -> Iterator[Sentence]:
 
 
 def split(text: str) -> list[str]:
-    """Split a paragraph into sentences, without marks of Markdown; code counts as a name."""
+    """Split a paragraph into sentences, without Markdown; code counts as a name."""
     plain = _MARKUP.sub("", _CODE.sub("Code", text.replace("\n", " ")))
     return [part for part in map(str.strip, _SENTENCE_END.split(plain)) if part]
 
@@ -94,7 +94,7 @@ def _of_python(text: str) -> Iterator[Sentence]:
         parts = (part.value if isinstance(part, ast.Constant) else "Code" for part in node.values)
         if _is_prose(words := "".join(map(str, parts))):
             yield from _paragraphs(node.lineno, "strings", words)
-    # A line that begins with the mark may be part of a string.
+    # A line that begins with the sign may be part of a string.
     strings = {
         line
         for node in (*plain, *formatted)
@@ -103,12 +103,12 @@ def _of_python(text: str) -> Iterator[Sentence]:
     yield from (it for it in _of_comments(text, "#") if it.line not in strings)
 
 
-def _of_comments(text: str, *marks: str) -> Iterator[Sentence]:
+def _of_comments(text: str, *signs: str) -> Iterator[Sentence]:
     """Yield comments; consecutive lines are one paragraph."""
     begins, run = 0, list[str]()
     for number, line in enumerate([*text.splitlines(), ""], 1):
-        mark, _, words = line.strip().partition(" ")
-        if mark in marks and words:
+        sign, _, words = line.strip().partition(" ")
+        if sign in signs and words:
             begins = begins if run else number
             run.append(words.removesuffix("*/").strip())
         elif run:

@@ -16,7 +16,7 @@ _FOLDER = re.compile(r"(?:[\w.-]+/)+[\w.-]*")
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
 # Such words are our names even without parentheses: an underscore, an inner capital, or a dot.
 _TELLING = re.compile(r"\w+_\w+|_\w+|[A-Z]+[a-z]+[A-Z]\w*|\w+\.\w[\w.]*")
-_TOKEN = re.compile(r"`(?P<code>[^`\n]+)`(?P<after>\*{0,2}(?:: | files)?)|(?P<mark>[()])")
+_TOKEN = re.compile(r"`(?P<code>[^`\n]+)`(?P<after>\*{0,2}(?:: | files)?)|(?P<bracket>[()])")
 _FENCE = re.compile(r"^[ ]*```.*?^[ ]*```[ ]*$", re.MULTILINE | re.DOTALL)
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s")
 _TOPIC = "hifi."
@@ -62,7 +62,7 @@ class Signposts:
         for token in _TOKEN.finditer(words):
             code = token["code"]
             if code is None:
-                depth += 1 if token["mark"] == "(" else -1
+                depth += 1 if token["bracket"] == "(" else -1
             elif self._is_path(code):
                 yield from self._wrong_path(code, token["after"], at)
             else:

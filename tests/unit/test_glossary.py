@@ -21,7 +21,7 @@ def test_every_count_stage_cause_and_state_is_explained() -> None:
     assert [each for each in shown if word_of(each) is None] == []
 
 
-def test_a_hint_is_a_short_sentence_without_marks() -> None:
+def test_a_hint_is_a_short_sentence_without_markdown() -> None:
     for word in WORDS:
         hint = hint_of(word)
         assert len(hint) <= 202, hint

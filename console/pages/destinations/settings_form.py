@@ -94,6 +94,6 @@ def _settings_form(asked: PageRequest, text: str, version: str) -> FormPage:
         yes="Save",
         back=f"/streams/{stream}/{name}",
         command=f"hifi destinations update {stream} {name} --set NAME=VALUE",
-        note=" A mark stands in for each secret. Leave the mark unchanged to keep the secret.",
+        note=" A placeholder stands for each secret. Leave it unchanged to keep the secret.",
         hidden={"version": version, "stream": stream, "destination": name},
     )

@@ -44,7 +44,7 @@ def export(
 ) -> None:
     """Write streams, tables, destinations, pipelines and channels, for `hifi apply`.
 
-    Each secret is replaced by a mark that only this gateway can turn back into the secret. Write
+    Each secret is replaced by a placeholder that only this gateway can turn back. Write
     `{env: VARIABLE}` instead, and `hifi apply` takes the secret from the environment.
 
         hifi export > hifi.yaml

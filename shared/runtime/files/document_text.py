@@ -109,8 +109,8 @@ def documents_of(raw: bytes, name: str, *, bytes_max: int) -> list[Document]:
             for root in roots
         ]
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{name}:{mark.line + 1}" if mark else name
+        place = error.problem_mark or error.context_mark
+        where = f"{name}:{place.line + 1}" if place else name
         raise UsageError(f"{where}: this is neither YAML nor JSON: {error.problem}.") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{name} is neither YAML nor JSON: {_first_line(error)}.") from error

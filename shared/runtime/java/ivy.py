@@ -112,9 +112,9 @@ def fetched(line: str) -> str | None:
 
 def last_error(lines: Sequence[str]) -> str:
     """Return the most informative line about a failure: the last one with a cause, or at all."""
-    for mark in ("Exception", "Host ", "FAILED", "not found", "ERROR", "rror"):
+    for word in ("Exception", "Host ", "FAILED", "not found", "ERROR", "rror"):
         for line in reversed(lines):
-            if mark in line:
+            if word in line:
                 return line.strip(" \t:")
     return next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
 

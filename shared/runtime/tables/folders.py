@@ -19,7 +19,7 @@ from shared.runtime.tables.copy import DamagedError, TableCopy
 LOCK = "follower"
 _HEARD = "heard"
 DAMAGED = "damaged"
-# Marks a copy that has stopped, because its table would exceed its limit.
+# The file of a copy that has stopped, because its table would exceed its limit.
 FULL = "full"
 _NUMBER = struct.Struct(">Q")
 # A table's name and generation.

@@ -64,7 +64,7 @@ class _FollowedTable:
     heard: HeardFile
     position: int
     is_whole: bool
-    # Whether readers see the mark that the copy has stopped because it is full.
+    # Whether a file tells readers that the copy has stopped because it is full.
     is_told_full: bool
     full_until_s: float = 0.0
 
@@ -73,7 +73,7 @@ class _FollowedTable:
         return KafkaPartition(self.table.topic, 0)
 
     def stand_still(self) -> None:
-        """Stop because the copy is full; a mark shows readers why."""
+        """Stop because the copy is full; a file tells readers why."""
         self.full_until_s = time.monotonic() + _FULL_S
         self.is_told_full = True
         (self.folder / FULL).touch()
@@ -272,10 +272,10 @@ class TableFollower:
 
     def _check_boot(self) -> None:
         """Remove all copies after a crash of the machine: parts of them may not be on the disk."""
-        mark, boot = self._folder / _BOOT, _boot_id()
-        if (mark.read_text() if mark.exists() else "") not in {boot, "left in order"}:
+        note, boot = self._folder / _BOOT, _boot_id()
+        if (note.read_text() if note.exists() else "") not in {boot, "left in order"}:
             self._remove_others([])
-        mark.write_text(boot)
+        note.write_text(boot)
 
     def _leave(self) -> None:
         """Stop normally, with everything flushed to the disk."""

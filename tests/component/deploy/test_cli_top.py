@@ -53,7 +53,7 @@ def test_no_console_is_one_sentence() -> None:
 
 
 def test_something_else_that_answers_is_no_console(console: RunningConsole) -> None:
-    problem = problem_of(top(f"{console.url}/static/mark.svg?", "--once"))
+    problem = problem_of(top(f"{console.url}/static/logo.svg?", "--once"))
     assert "is not a Hifi console" in problem
 
 

@@ -100,8 +100,8 @@ def goes_on_until_it_is_cancelled(hifi: RunningHifi, stream: str, count: int, *w
         _, said = again.communicate(timeout=PATIENCE_S)
     assert "was cancelled meanwhile" in " ".join(said.split())
     tier = asyncio.run(read_all(hifi.kafka, retry_topic("30s", is_parked=True)))
-    marks = [dict(record.headers) for record in tier]
-    put_there = [mark[EVENT_ID] for mark in marks if mark.get(REPLAY_ID) == b"cut"]
+    headers = [dict(record.headers) for record in tier]
+    put_there = [each[EVENT_ID] for each in headers if each.get(REPLAY_ID) == b"cut"]
     assert len(put_there) == len(set(put_there)) == sent()
 
 
@@ -139,11 +139,11 @@ def test_a_replay_of_the_api_outlives_a_retrier_that_is_killed_and_loses_nothing
         )
         assert told()["sent"] == count
         tier = asyncio.run(read_all(hifi.kafka, retry_topic("30s", is_parked=True)))
-        marks = [dict(record.headers) for record in tier]
+        headers = [dict(record.headers) for record in tier]
         put = [
-            mark[EVENT_ID]
-            for mark in marks
-            if (mark.get(REPLAY_ID), mark[CAUSE]) == (b"on", RESENT_REASON.encode())
+            each[EVENT_ID]
+            for each in headers
+            if (each.get(REPLAY_ID), each[CAUSE]) == (b"on", RESENT_REASON.encode())
         ]
         # Each event once, whenever the retrier was killed.
         assert sorted(put) == sorted(f"e{n}".encode() for n in range(count))

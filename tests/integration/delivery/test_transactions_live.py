@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 STREAM = "in-transactions"
 
 
-def test_marks_of_transactions_and_what_they_took_back_are_not_unaccounted(
+def test_markers_of_transactions_and_what_they_took_back_are_not_unaccounted(
     hifi: RunningHifi,
 ) -> None:
     with scripted_destination() as destination:
@@ -25,7 +25,7 @@ def test_marks_of_transactions_and_what_they_took_back_are_not_unaccounted(
         asyncio.run(_write(hifi.kafka))
         books = hifi.wait_for_balance(
             to.id,
-            # Six events, two that were rolled back, and four marks.
+            # Six events, two that were rolled back, and four markers.
             lambda it: it.acked == 12 and it.acked == it.delivered,
             what="each record is delivered, or is not an event",
         )

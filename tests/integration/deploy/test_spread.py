@@ -19,8 +19,8 @@ pytestmark = pytest.mark.integration
 def test_a_hot_partition_is_named_with_its_keys_and_a_stream_that_is_well_is_not(
     kafka: Any,
 ) -> None:
-    servers, mark = kafka.bootstrap_servers, uuid.uuid4().hex
-    hot, well, unmade = (Stream(f"{name}-{mark}") for name in ("hot", "well", "unmade"))
+    servers, suffix = kafka.bootstrap_servers, uuid.uuid4().hex
+    hot, well, unmade = (Stream(f"{name}-{suffix}") for name in ("hot", "well", "unmade"))
 
     async def run() -> list[Any]:
         async with topic_admin(servers) as admin:

@@ -79,7 +79,7 @@ def test_what_the_index_says_is_looked_at_in_the_log(indexed: IndexedStream) -> 
     assert found(Places()) == (["e17"], "none")
     (event,) = indexed.look(id="e17").json()["events"]
     partition, offset = map(int, event["place"].split(":"))
-    # The mark of the id has other places, too: one of them is gone, and one never existed.
+    # The hash of the id has other places, too: one of them is gone, and one never existed.
     others = ((partition, offset + 1, offset + 2), (0, 10_000, 10_001), (9, 0, 1))
     assert found(Places(((partition, offset, offset + 1), *others))) == (["e17"], "found")
     # The index has only other places: the log is read, as if there was no index.

@@ -12,19 +12,19 @@ from pathlib import Path
 from deploy.local.stack_settings import StackSettings
 
 # All processes of a command inherit this variable, so that leftovers can be found.
-_MARK = "HIFI_TEST_MARK"
+_RUN_ID = "HIFI_TEST_RUN"
 
 
 class Run:
-    """One run of the command with its output in files; all its processes carry its mark."""
+    """One run of the command with its output in files; all its processes carry its id."""
 
     def __init__(
         self, *arguments: str, folder: Path, env: Mapping[str, str] | None = None, stdin: str = ""
     ) -> None:
-        self.mark = uuid.uuid4().hex
+        self.run_id = uuid.uuid4().hex
         folder.mkdir(parents=True, exist_ok=True)
-        self._out, self._err = folder / f"{self.mark}.out", folder / f"{self.mark}.err"
-        given = folder / f"{self.mark}.in"
+        self._out, self._err = folder / f"{self.run_id}.out", folder / f"{self.run_id}.err"
+        given = folder / f"{self.run_id}.in"
         given.write_text(stdin)
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HIFI_")}
         kept = ("HIFI_CACHE", "HIFI_PROFILES")
@@ -35,7 +35,7 @@ class Run:
                 stdin=source,
                 stdout=out,
                 stderr=err,
-                env={**inherited, **(env or {}), _MARK: self.mark},
+                env={**inherited, **(env or {}), _RUN_ID: self.run_id},
             )
 
     @property
@@ -72,7 +72,7 @@ class Run:
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if f"{_MARK}={self.mark}".encode() in environ and state != "Z":
+            if f"{_RUN_ID}={self.run_id}".encode() in environ and state != "Z":
                 found[int(entry.name)] = line
         return found
 

@@ -79,14 +79,14 @@ class Terminal:
             time.sleep(1)
 
     def _say(self, command: str) -> tuple[int, str]:
-        mark = uuid.uuid4().hex
+        end = uuid.uuid4().hex
         source, answers = self._ends()
         # A command that asks for input gets none, and not the next command either.
-        source.write(f"{{ {command}\n}} </dev/null\necho {mark} $?\n")
+        source.write(f"{{ {command}\n}} </dev/null\necho {end} $?\n")
         source.flush()
         lines = []
         for line in answers:
-            before, found, code = line.partition(mark)
+            before, found, code = line.partition(end)
             lines.append(before)
             if found:
                 return int(code), "".join(lines)

@@ -58,7 +58,7 @@ def _padding(encoding: str, size: int) -> bytes:
     """Return bytes on the wire that unpack to nothing."""
     if encoding == "gzip":
         return bytes(size)
-    # A skippable frame (RFC 8878, 3.1.2): its mark, its length, any content.
+    # A skippable frame (RFC 8878, 3.1.2): its magic number, its length, any content.
     return b"\x50\x2a\x4d\x18" + size.to_bytes(4, "little") + bytes(size)
 
 

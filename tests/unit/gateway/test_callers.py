@@ -56,7 +56,7 @@ def test_each_use_of_a_key_that_is_good_is_noted() -> None:
     used = callers.uses.here
     headers = {b"authorization": f"Bearer {TEXT}"}
     known = callers.writer(headers, "orders", now_ms=1, known=None)
-    assert used == {KEY.secrets[0].mark: 1}
+    assert used == {KEY.secrets[0].fingerprint: 1}
     # This also holds where the connection is known, and nothing is looked up.
     assert callers.writer(headers, "orders", now_ms=2, known=known) is known
     assert set(used.values()) == {2}

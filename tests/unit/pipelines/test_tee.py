@@ -84,7 +84,7 @@ def done(log: OneLog, sink: StoringSink, ranges: Ranges) -> TeeEnd:
 
 
 def test_all_of_each_range_is_handed_over_and_nothing_beside(log: OneLog) -> None:
-    # Missing offsets in between are Kafka's own marks.
+    # Missing offsets in between are Kafka's own markers.
     log.write(a_record(WHERE, offset) for offset in (3, 4, 6, 7, 9))
     log.write(a_record(OTHER, offset) for offset in (0, 1))
     sink = StoringSink()
@@ -95,7 +95,7 @@ def test_all_of_each_range_is_handed_over_and_nothing_beside(log: OneLog) -> Non
     assert sum(end.made.event_times.values()) == sum(end.made.accepted_ats.values()) == 5
 
 
-def test_a_range_of_nothing_but_marks_is_done(log: OneLog) -> None:
+def test_a_range_of_nothing_but_markers_is_done(log: OneLog) -> None:
     log.write([a_record(WHERE, 0), a_record(WHERE, 5)])
     sink = StoringSink()
     assert done(log, sink, {WHERE: (2, 4)}) == TeeEnd(Results(), ["over"])

@@ -53,7 +53,7 @@ def test_what_was_put_back_is_told_by_its_offsets_and_what_was_left_out_is_not()
     ("origin", "after_ms", "has"),
     [
         (Origin(TOPIC, 0, 3), 0, True),
-        # Kafka's own marks have no event, and nobody asks for them.
+        # Kafka's own markers have no event, and nobody asks for them.
         (Origin(TOPIC, 0, 4), 0, True),
         (Origin(TOPIC, 0, 6), 0, False),
         (Origin(TOPIC, 1, 3), 0, False),

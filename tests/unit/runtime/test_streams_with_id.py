@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from observe.index.entries import entries_of_ids, mark_of_id
+from observe.index.entries import entries_of_ids, hash_of_id
 from observe.index.store import EventIndex
 from shared.event.places import Places
 from shared.event.topics import stream_topic
@@ -24,7 +24,7 @@ def test_an_index_says_in_which_streams_an_id_is(tmp_path: Path) -> None:
     index.seal({0: 1})
 
     def places(topic: str, event_id: str) -> Places:
-        return Places(*index.look(topic, mark_of_id(topic, event_id)))
+        return Places(*index.look(topic, hash_of_id(topic, event_id)))
 
     # No broker is asked.
     search = EventSearch("127.0.0.1:9", places)

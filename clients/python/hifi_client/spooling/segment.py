@@ -14,9 +14,9 @@ from hifi_client.errors import SpoolError
 
 SUFFIX, DAMAGED_SUFFIX = ".spool", ".damaged"
 _BEGIN = b"hifi spool 1 %b\n"
-# A mark, the length of the body, its checksum, and the checksum of these three.
+# A magic number, the length of the body, its checksum, and the checksum of these three.
 _HEAD = struct.Struct(">4sIII")
-_MARK = b"HiFi"
+_MAGIC = b"HiFi"
 _BEGIN_BYTES_MAX = 200
 
 
@@ -65,8 +65,8 @@ class Segment:
     def write(self, offset: int, body: bytes) -> int:
         """Write a batch at `offset`; return its end. It counts once `size` includes it."""
         numbers = len(body), zlib.crc32(body)
-        check = zlib.crc32(struct.pack(">4sII", _MARK, *numbers))
-        data = _HEAD.pack(_MARK, *numbers, check) + body
+        check = zlib.crc32(struct.pack(">4sII", _MAGIC, *numbers))
+        data = _HEAD.pack(_MAGIC, *numbers, check) + body
         _write(self._file, data, offset)
         return offset + len(data)
 
@@ -82,8 +82,8 @@ class Segment:
         head = os.pread(self._file, _HEAD.size, offset)
         if len(head) < _HEAD.size:
             return None
-        mark, length, body_check, check = _HEAD.unpack(head)
-        if mark != _MARK or zlib.crc32(head[:-4]) != check:
+        magic, length, body_check, check = _HEAD.unpack(head)
+        if magic != _MAGIC or zlib.crc32(head[:-4]) != check:
             raise DamageError
         body = os.pread(self._file, length, offset + _HEAD.size)
         if len(body) < length:
@@ -92,10 +92,10 @@ class Segment:
             raise DamageError
         return Frame(Place(self.number, offset), offset + _HEAD.size + length, body)
 
-    def next_mark(self, offset: int) -> int | None:
+    def next_magic(self, offset: int) -> int | None:
         """Return where the next batch after a damaged one may begin."""
         data = os.pread(self._file, self.size - offset, offset)
-        at = data.find(_MARK, 1)
+        at = data.find(_MAGIC, 1)
         return None if at < 0 else offset + at
 
     def keep_aside(self, begun: int, end: int) -> None:

@@ -224,7 +224,7 @@ class Spool:
 
     def _skip_damage(self, segment: Segment) -> None:
         damage = self._next
-        end = segment.next_mark(damage.offset) or segment.size
+        end = segment.next_magic(damage.offset) or segment.size
         segment.keep_aside(damage.offset, end)
         self.damaged_bytes += end - damage.offset
         self._aside_bytes += end - damage.offset

@@ -111,7 +111,7 @@ def test_no_text_of_a_key_is_told(
 
 def test_of_a_minute_it_is_told_once_by_whoever_is_first(publisher: FakePublisher) -> None:
     one, other = KeyUses(publisher), KeyUses(publisher)
-    mark = SHOP.mark
+    fingerprint = SHOP.fingerprint
 
     async def scenario() -> None:
         with publisher.told.followed({USES: one.take}), publisher.told.followed({USES: other.take}):
@@ -123,7 +123,7 @@ def test_of_a_minute_it_is_told_once_by_whoever_is_first(publisher: FakePublishe
                 (other, 61_000, 2),
                 (one, 62_000, 2),
             ):
-                each.here[mark] = at_ms + after_ms
+                each.here[fingerprint] = at_ms + after_ms
                 # Uses without a key are counted here, too, but never published.
                 each.here[""] = at_ms + after_ms
                 await each.tell()
@@ -136,7 +136,7 @@ def test_of_a_minute_it_is_told_once_by_whoever_is_first(publisher: FakePublishe
 def test_what_was_not_stored_is_told_again(publisher: FakePublisher, uses: KeyUses) -> None:
     async def scenario() -> None:
         with publisher.told.followed({USES: uses.take}):
-            uses.here[SHOP.mark] = now_ms()
+            uses.here[SHOP.fingerprint] = now_ms()
             publisher.told.is_dying = True
             await uses.tell()
             publisher.told.is_dying = False
@@ -153,7 +153,7 @@ def test_neither_nonsense_nor_a_fast_clock_hides_a_use(
         with publisher.told.followed({USES: uses.take}):
             publisher.told.write(USES, b"nonsense")
             fast = KeyUses(publisher)
-            fast.here[SHOP.mark] = now_ms() + 10**9
+            fast.here[SHOP.fingerprint] = now_ms() + 10**9
             await fast.tell()
             await asyncio.sleep(0)
         assert (uses.last_ms(SHOP) or 0) <= now_ms()

@@ -181,9 +181,9 @@ def test_a_channel_is_its_tenants_alone(gateway: RunningGateway, config: FixedCo
     assert gateway.client.get("/v1/channels", headers=theirs).json() == {"channels": []}
     assert gateway.client.get("/v1/channels", headers=as_key("some")).json() == {"channels": []}
     assert code(gateway.client.put(PATH, json=WEBHOOK, headers=as_key("some")))[0] == 403
-    # Names and marks of secrets are valid within their tenant only.
-    mark = gateway.client.get(PATH).json()["signing_secrets"]
-    copied = {**WEBHOOK, "signing_secrets": mark}
+    # Names and placeholders of secrets are valid within their tenant only.
+    placeholder = gateway.client.get(PATH).json()["signing_secrets"]
+    copied = {**WEBHOOK, "signing_secrets": placeholder}
     assert code(gateway.client.put(PATH, json=copied, headers=theirs)) == (409, "secret_changed")
     assert gateway.client.put(PATH, json=WEBHOOK, headers=theirs).status_code == 201
     assert {*config.configuration.channels} == {"shop/ops", "bank/ops"}

@@ -137,7 +137,7 @@ def test_what_is_shown_can_be_changed_and_put_back(
     second = signing_secret(b"t" * 32)
     put(gateway, auth={"kind": "bearer", "token": "t0ken"}, signing_secrets=[SIGNING, second])
     shown = gateway.client.get(PATH).json()
-    # The first secret is removed: each mark keeps its own secret, at any position.
+    # The first secret is removed: each placeholder keeps its own secret, at any position.
     shown["signing_secrets"] = shown["signing_secrets"][1:]
     shown["timeout_s"] = 3
     answer = gateway.client.put(PATH, json=shown)
@@ -168,7 +168,7 @@ def test_a_secret_that_is_left_out_stays_and_null_removes_it(
     assert opened(config) == {}
 
 
-def test_a_mark_of_another_secret_keeps_nothing(gateway: RunningGateway) -> None:
+def test_a_placeholder_of_another_secret_keeps_nothing(gateway: RunningGateway) -> None:
     put(gateway, auth={"kind": "bearer", "token": "t0ken"}, signing_secrets=[SIGNING])
     shown = gateway.client.get(PATH).json()
     stale = {"kind": "bearer", "token": {"sealed": "000000000000"}}

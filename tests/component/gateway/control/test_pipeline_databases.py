@@ -88,8 +88,8 @@ def test_a_password_goes_in_and_never_comes_out(
 def test_a_password_is_not_shown_to_another_server(gateway: RunningGateway) -> None:
     put(gateway, document())
     shown = gateway.client.get(PATH).json()
-    mark = shown["to"][0]["database"]["password"]
-    for moved in (document(ELSEWHERE, mark), document(password={"sealed": "0" * 12})):
+    placeholder = shown["to"][0]["database"]["password"]
+    for moved in (document(ELSEWHERE, placeholder), document(password={"sealed": "0" * 12})):
         answer = put(gateway, moved)
         assert answer.status_code == 409
         assert answer.json()["code"] == "secret_changed"
