@@ -101,7 +101,7 @@ def test_a_full_spool_stops_the_sender_until_the_gateway_is_back(
                 while True:
                     sent.append(hifi.send_within(0.2, {"text": "x" * 200}))
             except FullError:
-                return "holds" in hifi.problem
+                return "events wait in memory" in hifi.problem
 
         wait_until(is_full, what="the spool reports that it is full")
         assert sum(each.stat().st_size for each in tmp_path.iterdir()) < 22_000

@@ -233,9 +233,9 @@ def test_stores_and_archives_that_are_not_there_are_told(
 ) -> None:
     assert archive
     wrong = hifi(tmp_path, "restore", "--dry-run", "--store", "elsewhere")
-    assert "there are: here" in str(wrong.exception)
+    assert "the stores are: here" in str(wrong.exception)
     wrong = hifi(tmp_path, "restore", "--dry-run", "--archive", "none-such")
-    assert "there are: kept" in str(wrong.exception)
+    assert "here has: kept" in str(wrong.exception)
 
 
 def test_a_secret_is_sealed_for_its_store_alone(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_each_life_of_a_stream_is_named_and_restored_by_itself(
     told = hifi(tmp_path, "restore", "--dry-run", "--life", "unnamed").output
     assert "4 events of orders in 2 objects, " in told
     wrong = hifi(tmp_path, "restore", "--dry-run", "--life", "none-such")
-    assert "there are: unnamed, new" in str(wrong.exception)
+    assert "its lives are: unnamed, new" in str(wrong.exception)
     shown = hifi(tmp_path, "archive", "verify", "--life", "unnamed").output
     assert "complete" in shown
     assert "Life" not in shown

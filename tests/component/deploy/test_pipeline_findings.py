@@ -26,7 +26,7 @@ def state(**fields: object) -> PipelineState:
         (None, "note", "its document is not judged yet"),
         (state(), "good", "running"),
         (state(kept=7), "good", "keeps 7 windows"),
-        (state(kept=90_000), "note", "90,000 of 100,000"),
+        (state(kept=90_000), "note", "90,000 of at most 100,000"),
         (PipelineState("of another", "running"), "note", "its document is not judged yet"),
     ],
 )

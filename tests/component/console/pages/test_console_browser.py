@@ -264,7 +264,7 @@ def test_sign_in_and_out(locked_console: RunningConsole, tab: Tab) -> None:
     assert tab.run("document.activeElement.id") == "key"
     tab.type("hifisk_wrong")
     tab.leave(lambda: tab.key("Enter", text="\r"))
-    assert "no key" in tab.text("[role=alert]")
+    assert "not a complete key" in tab.text("[role=alert]")
     tab.type(text)
     tab.leave(lambda: tab.key("Enter", text="\r"))
     assert tab.text("h1").startswith("orders")

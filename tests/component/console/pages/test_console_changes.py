@@ -160,7 +160,7 @@ def test_one_is_made_by_a_form_and_none_is_overwritten(
     made = console.config.configuration.destinations["orders/barn"]
     assert made.url == "https://barn.example/"
     again = client.post("/destinations/new", data=fields)
-    assert (again.status_code, "orders has a destination barn already." in again.text) == (
+    assert (again.status_code, "orders already has a destination barn." in again.text) == (
         409,
         True,
     )

@@ -106,7 +106,7 @@ def test_what_was_given_up_is_grouped_and_each_group_leads_to_its_letters(
     ]
     shown = client.get(letters).text
     assert "2 dead letters</strong> match." in shown
-    assert "answered <code>no such customer #</code>" in shown
+    assert "answer <code>no such customer #</code>" in shown
     assert "Send 2 dead letters again?" in client.get(again).text
 
 

@@ -107,7 +107,7 @@ def test_a_key_is_looked_up_and_rows_are_listed_page_by_page(
     while path:
         page = visitor.get(path)
         assert page.status_code == 200
-        assert "As of offset 122." in page.text
+        assert "As of offset 122, " in page.text
         seen += re.findall(r"<code>(eu-\d+)</code>", page.text)
         further = re.search(r'href="([^"]+)">Next page', page.text)
         path = html.unescape(further[1]) if further else ""

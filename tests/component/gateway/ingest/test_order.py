@@ -40,6 +40,6 @@ def test_the_order_of_a_stream_takes_one_kafka_partition_and_keeps_it(
     assert put(gateway, f"line/{SHOP}", order="stream").status_code == 201
     refused(put(gateway, f"line/{SHOP}", order="stream", latency="realtime"), "/latency")
     said = refused(put(gateway, "line", partition_count=2), "/partition_count")
-    assert "shop gets the stream in order" in said
+    assert "shop gets events in the stream's order" in said
     assert put(gateway, f"line/{SHOP}", order="key").status_code == 200
     assert put(gateway, "line", partition_count=2).status_code == 200

@@ -117,7 +117,7 @@ def test_an_event_that_cannot_be_judged_in_its_time_is_rejected(
     parsed, turns = checked(schema, value)
     (rejection,) = parsed.rejections
     assert (rejection.code, rejection.pointer) == ("schema_violation", "/0")
-    assert "that takes more than 0.1 s" in rejection.detail
+    assert "it takes more than 0.1 s" in rejection.detail
     # A blocked loop would give them one or two turns.
     assert turns > 10
 
