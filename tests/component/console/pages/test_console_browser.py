@@ -161,7 +161,7 @@ def test_axe_finds_nothing_on_any_page(
             tab.run(f"{axe()}; 0")
             assert tab.run(AXE_FINDS) == [], path
             assert (tab.text("h1") == "Not found") is (path == "/no"), path
-        for name, heading in (("Not a name", "New key"), ("page", "page is made")):
+        for name, heading in (("Not a name", "New key"), ("page", "page is created")):
             tab.open(f"{console.url}/keys/new")
             tab.run(f"document.querySelector('input[name=name]').value = {name!r}")
             tab.click_and_load("form[action='/keys/new'] button")
