@@ -4,12 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shared.metric_names import Metric
+from shared.metric_names import CATALOGUE, Metric
 
 # The width of Grafana's grid.
 WIDTH = 24
 # A data source that the person who imports the dashboard chooses.
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
+# Limits a query to the sites that the reader chooses, if several share a Prometheus. The names of
+# the labels are those of Prometheus and of Kubernetes.
+SITE_LABELS = ("namespace", "job")
+SITE = ",".join(f'{label}=~"${label}"' for label in SITE_LABELS)
+# Each process has one of these.
+_UPS = "|".join(metric.name for metric in CATALOGUE if metric.name.endswith("_up"))
+_ANY_PROCESS = f'{{__name__=~"{_UPS}"}}'
 # Written for Grafana 10 and later (schema 39).
 _SCHEMA = 39
 
@@ -44,6 +51,8 @@ def dashboard(
     uid: str, title: str, panels: Sequence[Panel], variables: Mapping[str, Metric]
 ) -> dict[str, Any]:
     """Return a dashboard; a variable's values are those of its metric's label of that name."""
+    sites = [_variable(label, _ANY_PROCESS, all_value=".*") for label in SITE_LABELS]
+    others = [_variable(name, f"{metric.name}{{{SITE}}}") for name, metric in variables.items()]
     source = {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
     return {
         "uid": uid,
@@ -54,7 +63,7 @@ def dashboard(
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "utc",
-        "templating": {"list": [source, *(_variable(*each) for each in variables.items())]},
+        "templating": {"list": [source, *sites, *others]},
         "links": [
             {
                 "title": "Hifi",
@@ -124,8 +133,9 @@ def _panel(panel: Panel) -> dict[str, Any]:
     }
 
 
-def _variable(name: str, metric: Metric) -> dict[str, Any]:
-    query = f"label_values({metric.name}, {name})"
+def _variable(name: str, series: str, *, all_value: str | None = None) -> dict[str, Any]:
+    """Return a variable; `all_value` is the pattern for all, else those of all found values."""
+    query = f"label_values({series}, {name})"
     return {
         "name": name,
         "type": "query",
@@ -133,6 +143,7 @@ def _variable(name: str, metric: Metric) -> dict[str, Any]:
         "query": {"query": query, "refId": "values"},
         "refresh": 2,
         "includeAll": True,
+        "allValue": all_value,
         "multi": True,
         "current": {"text": "All", "value": "$__all"},
     }

@@ -1,18 +1,13 @@
-"""Alert rules and dashboards as text: they match the metrics, the runbooks and PromQL."""
+"""Alert rules as text: they match the metrics and the runbooks."""
 
 import importlib
-import json
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 from deploy.alerts.rules import ALERTS
-from deploy.dashboards.boards import boards
 from observe.settings import ObserveSettings
 from shared.metric_names import CATALOGUE
 from shared.retry.schedule import RetrySchedule
-from tests.support.suite.programs import program
 from tests.tidy import sources
 
 RULES = sources.ROOT / "deploy" / "alerts" / "hifi.yaml"
@@ -84,48 +79,3 @@ def test_pyyaml_reads_the_file_as_it_was_meant() -> None:
         assert rule["annotations"]["summary"] == alert.summary
         assert rule["labels"] == {"severity": alert.severity}
     assert sys.version_info >= (3, 11)
-
-
-def test_every_query_of_every_dashboard_is_promql(tmp_path: Path) -> None:
-    rules = [
-        {"record": f"query:{number}", "expr": expr.replace("$", "x")}
-        for number, expr in enumerate(queries())
-    ]
-    file = tmp_path / "queries.yaml"
-    file.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
-    ended = subprocess.run(
-        [program("promtool"), "check", "rules", str(file)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
-def test_dashboards_have_a_place_for_every_panel_and_a_title_for_each() -> None:
-    assert set(boards()) == {"overview.json", "stream.json", "destination.json", "lanes.json"}
-    assert len(queries()) > 30
-    for text in boards().values():
-        board = json.loads(text)
-        taken: set[tuple[int, int]] = set()
-        for panel in board["panels"]:
-            place = panel["gridPos"]
-            assert panel["title"]
-            assert place["x"] + place["w"] <= 24
-            cells = {
-                (place["x"] + x, place["y"] + y)
-                for x in range(place["w"])
-                for y in range(place["h"])
-            }
-            assert not cells & taken, panel["title"]
-            taken |= cells
-
-
-def queries() -> list[str]:
-    return [
-        target["expr"]
-        for text in boards().values()
-        for panel in json.loads(text)["panels"]
-        for target in panel["targets"]
-    ]

@@ -1,7 +1,6 @@
 """The alert rules: promtool's own unit tests, and a real Prometheus that loads and fires them."""
 
 import json
-import subprocess
 import urllib.parse
 from pathlib import Path
 
@@ -12,10 +11,10 @@ from observe.metrics import ObserveMetrics
 from shared import metric_names
 from shared.metric_names import OBSERVE_STAGE_SECONDS
 from tests.support.console.console_fixtures import overview
+from tests.support.deploy.board_queries import as_by_grafana
 from tests.support.deploy.stack_fixtures import fetch, wait_until
 from tests.support.observe.alert_cases import CASES
-from tests.support.observe.prometheus_programs import RULES, ask, prometheus
-from tests.support.suite.programs import program
+from tests.support.observe.prometheus_programs import RULES, ask, prometheus, promtool
 
 DESTINATIONS = {"orders/billing", "orders/lake", "players/stats"}
 
@@ -41,7 +40,7 @@ def test_stacked_lag_is_the_mean_of_the_slowest_destination(tmp_path: Path) -> N
         ],
         "promql_expr_test": [
             {
-                "expr": slowest_by_stage(),
+                "expr": as_by_grafana(slowest_by_stage()),
                 "eval_time": "0s",
                 "exp_samples": [
                     {"labels": '{stage="delivery"}', "value": 2},
@@ -83,13 +82,6 @@ def test_promtool_agrees_with_every_case(tmp_path: Path) -> None:
     file.write_text(json.dumps({"rule_files": [str(RULES)], "tests": tests}))
     promtool("check", "rules", str(RULES))
     promtool("test", "rules", str(file))
-
-
-def promtool(*arguments: str) -> None:
-    ended = subprocess.run(
-        [program("promtool"), *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_a_real_prometheus_loads_the_rules_scrapes_us_and_fires(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Starts a Prometheus with our rules."""
+"""Starts a Prometheus with our rules, and its promtool."""
 
 import json
 import subprocess
@@ -43,3 +43,10 @@ def ask(url: str, path: str) -> dict[str, Any]:
     answer = json.loads(fetch(f"{url}/api/v1/{path}") or "{}")
     data: dict[str, Any] = answer.get("data", {"alerts": [], "groups": [], "result": []})
     return data
+
+
+def promtool(*arguments: str) -> None:
+    ended = subprocess.run(
+        [program("promtool"), *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
