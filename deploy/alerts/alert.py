@@ -8,6 +8,9 @@ from shared.proof.overview import StreamVerdict
 
 Severity = Literal["page", "ticket", "note"]
 
+# The repository's documentation; clients/go/go.mod names the same repository.
+DOCUMENTATION = "https://github.com/hifi-streams/hifi/blob/main"
+
 
 @dataclass(frozen=True, slots=True)
 class Alert:
@@ -22,6 +25,11 @@ class Alert:
     @property
     def runbook(self) -> str:
         return f"docs/runbooks/{self.name}.md"
+
+    @property
+    def runbook_url(self) -> str:
+        """The link that Alertmanager's templates and Grafana show."""
+        return f"{DOCUMENTATION}/{self.runbook}"
 
 
 # Metrics show a pipeline among the destinations of its stream.

@@ -32,6 +32,7 @@ def _rule(alert: Alert) -> list[str]:
         f"          summary: {_text(alert.summary)}",
         f"          description: {_text(alert.description)}",
         f"          runbook: {_text(alert.runbook)}",
+        f"          runbook_url: {_text(alert.runbook_url)}",
     ]
 
 

@@ -37,6 +37,14 @@ def test_each_alert_has_a_runbook_and_each_runbook_an_alert() -> None:
             assert part in page, (alert.name, part)
 
 
+def test_the_link_of_an_alert_leads_to_its_runbook_in_the_repository() -> None:
+    module = (sources.ROOT / "clients" / "go" / "go.mod").read_text().split()[1]
+    repository = module.removesuffix("/clients/go")
+    for alert in ALERTS:
+        page = alert.runbook_url.removeprefix(f"https://{repository}/blob/main/")
+        assert (sources.ROOT / page).is_file(), alert.runbook_url
+
+
 def test_texts_name_only_labels_that_their_alert_has() -> None:
     for alert in ALERTS:
         for label in re.findall(r"\$labels\.(\w+)", alert.summary + alert.description):
@@ -77,5 +85,6 @@ def test_pyyaml_reads_the_file_as_it_was_meant() -> None:
         rule = read[alert.name]
         assert rule["expr"] == alert.expr
         assert rule["annotations"]["summary"] == alert.summary
+        assert rule["annotations"]["runbook_url"] == alert.runbook_url
         assert rule["labels"] == {"severity": alert.severity}
     assert sys.version_info >= (3, 11)

@@ -65,6 +65,7 @@ def test_promtool_agrees_with_every_case(tmp_path: Path) -> None:
                 "summary": case.summary,
                 "description": alert.description.replace("{{ $value }}", case.value),
                 "runbook": alert.runbook,
+                "runbook_url": alert.runbook_url,
             },
         }
         for series, found in ((case.fires, [expected]), (case.quiet, [])):
