@@ -35,7 +35,7 @@ from shared.retry.routing import route_state
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.settings import SecretSettings
-from shared.runtime.tracing.settings import OtlpSettings
+from shared.runtime.tracing.settings import read_tracing
 
 Tell: TypeAlias = Callable[[Sequence[RecordOut]], Awaitable[None]]
 Keep: TypeAlias = Callable[[Sequence[RecordOut]], None]
@@ -110,8 +110,8 @@ class Worker:
         box = SecretSettings().secret_box
         self.sender = Sender(box=box, allows_private=allows_private)
         self.log = AttemptLog()
-        exporter = OtlpSettings().exporter("hifi-delivery")
-        self.spans = None if exporter is None else AttemptSpans(exporter)
+        tracing = read_tracing()
+        self.spans = AttemptSpans(tracing.exporter("hifi-delivery")) if tracing else None
         # The spread of delays, and the names of tasks, need no secure randomness.
         self.dice = random.Random()  # noqa: S311
         self._stores: dict[Path, FlowStore] = {}

@@ -9,7 +9,7 @@ from time import time_ns
 from shared.metric_names import GATEWAY_SPANS
 from shared.runtime.metrics import Metrics
 from shared.runtime.tracing.exporter import SpanExporter
-from shared.runtime.tracing.settings import OtlpSettings
+from shared.runtime.tracing.settings import read_tracing
 from shared.runtime.tracing.spans import (
     SpanKind,
     SpanParent,
@@ -71,16 +71,16 @@ class RequestSpan:
 @contextmanager
 def spans_of(metrics: Metrics) -> Iterator["RequestSpans | None"]:
     """Yield the maker of this process's spans; None if tracing is off."""
-    settings = OtlpSettings()
+    tracing = read_tracing()
     counter = metrics.counter(GATEWAY_SPANS)
-    exporter = settings.exporter(
-        "hifi-gateway", count=lambda result, count: counter.labels(result).inc(count)
-    )
-    if exporter is None:
+    if tracing is None:
         yield None
         return
+    exporter = tracing.exporter(
+        "hifi-gateway", count=lambda result, count: counter.labels(result).inc(count)
+    )
     try:
-        yield RequestSpans(exporter, ratio=settings.ratio)
+        yield RequestSpans(exporter, ratio=tracing.ratio)
     finally:
         exporter.close()
 

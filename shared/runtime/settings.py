@@ -20,7 +20,7 @@ from shared.runtime import defaults
 from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import OperatorError, SetupError, wrong_variable
-from shared.runtime.tracing.settings import OtlpSettings
+from shared.runtime.tracing.settings import read_tracing
 
 S = TypeVar("S", bound=BaseSettings)
 
@@ -46,7 +46,7 @@ class ServiceSettings(BaseSettings):
     def _has_what_all_share(self) -> Self:
         # Their users read them again. Reading them here reports mistakes at the start.
         kafka_access()
-        OtlpSettings()
+        read_tracing()
         return self
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from time import monotonic
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import structlog
@@ -29,19 +29,19 @@ _OK = range(200, 300)
 
 
 class SpanExporter:
-    """Sends the spans of one process to `endpoint`; `count` gets their outcomes."""
+    """Sends the spans of one process to `url`; `count` gets their outcomes."""
 
     def __init__(
         self,
-        endpoint: str,
-        service: str,
+        url: str,
+        resource: Mapping[str, str],
         *,
         headers: Mapping[str, str],
         count: Callable[[str, int], None] | None = None,
     ) -> None:
-        self._url = urlsplit(f"{endpoint.rstrip('/')}/v1/traces")
+        self._url = urlsplit(url)
         self._headers = {"content-type": "application/json", **headers}
-        self._service = service
+        self._resource = resource
         self._count = count
         self._lock = threading.Lock()
         self._waiting: list[TraceSpan] = []
@@ -93,10 +93,11 @@ class SpanExporter:
     def _send(self, spans: list[TraceSpan]) -> str:
         """Send them in one request; return the problem, if any."""
         kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
-        body = msgspec.json.encode(as_otlp(self._service, spans))
+        body = msgspec.json.encode(as_otlp(self._resource, spans))
         connection = kind(self._url.hostname or "", self._url.port, timeout=_TIMEOUT_S)
         try:
-            connection.request("POST", self._url.path, body, self._headers)
+            path = urlunsplit(("", "", self._url.path or "/", self._url.query, ""))
+            connection.request("POST", path, body, self._headers)
             status = connection.getresponse().status
         except (OSError, HTTPException) as error:
             return repr(error)

@@ -1,7 +1,7 @@
 """Defines spans and their parents, and writes them as OTLP's JSON."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -60,12 +60,12 @@ def _is_sampled(flags: str) -> bool:
         return False
 
 
-def as_otlp(service: str, spans: Sequence[TraceSpan]) -> dict[str, Any]:
-    """Return the body of a request to /v1/traces."""
+def as_otlp(resource: Mapping[str, str], spans: Sequence[TraceSpan]) -> dict[str, Any]:
+    """Return the body of a request to a collector; `resource` says which process it comes from."""
     encoded = [_as_otlp(span) for span in spans]
-    resource = {"attributes": _attributes({"service.name": service})}
     scope_spans = [{"scope": {"name": "hifi"}, "spans": encoded}]
-    return {"resourceSpans": [{"resource": resource, "scopeSpans": scope_spans}]}
+    process = {"attributes": _attributes(resource)}
+    return {"resourceSpans": [{"resource": process, "scopeSpans": scope_spans}]}
 
 
 def _as_otlp(span: TraceSpan) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _as_otlp(span: TraceSpan) -> dict[str, Any]:
     return fields
 
 
-def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "key": name,

@@ -21,7 +21,8 @@ _IDS = {"traceId": 32, "spanId": 16, "parentSpanId": 16}
 
 def _read(document: dict[str, Any], authorization: str | None) -> Iterator[dict[str, Any]]:
     for resource in document["resourceSpans"]:
-        service = _values(resource["resource"]["attributes"])["service.name"]
+        process = _values(resource["resource"]["attributes"])
+        service = process["service.name"]
         for scope in resource["scopeSpans"]:
             for span in scope["spans"]:
                 for name, length in _IDS.items():
@@ -31,7 +32,8 @@ def _read(document: dict[str, Any], authorization: str | None) -> Iterator[dict[
                 assert span["kind"] in {1, 2, 3, 4}
                 assert span["status"] in ({}, {"code": 2})
                 values = _values(span["attributes"])
-                yield span | {"attributes": values, "service": service, "by": authorization}
+                told = {"service": service, "resource": process, "by": authorization}
+                yield span | {"attributes": values} | told
 
 
 def _values(attributes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -50,7 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         try:
-            assert self.path == "/v1/traces"
+            assert self.path in {"/v1/traces", "/collect?all=1"}
             assert self.headers["content-type"] == "application/json"
             spans = list(_read(json.loads(body), self.headers["authorization"]))
         except (AssertionError, KeyError, ValueError) as error:

@@ -6,9 +6,10 @@ from time import monotonic
 
 import pytest
 
-from gateway.intake.request_spans import RequestSpans
+from gateway.intake.request_spans import RequestSpans, spans_of
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
+from shared.runtime.metrics import Metrics
 from shared.runtime.tracing.exporter import SHARE_MAX, WAITING_MAX, SpanExporter
 from shared.runtime.tracing.spans import SpanKind, SpanParent, TraceSpan
 from tests.support.delivery.record_headers import headers_of
@@ -36,7 +37,11 @@ def publisher() -> FakePublisher:
 
 @pytest.fixture
 def gateway(publisher: FakePublisher, collector: TraceCollector) -> Iterator[RunningGateway]:
-    exporter = SpanExporter(collector.url, "hifi-gateway", headers={"authorization": "me"})
+    exporter = SpanExporter(
+        f"{collector.url}/v1/traces",
+        {"service.name": "hifi-gateway"},
+        headers={"authorization": "me"},
+    )
     spans = RequestSpans(exporter, ratio=1.0)
     settings = Settings(auth="off")
     try:
@@ -70,6 +75,36 @@ def test_a_request_and_its_way_into_kafka_are_spans_of_the_senders_trace(
     assert (request["service"], request["by"]) == ("hifi-gateway", "me")
     # Later spans of the events are children of the request's.
     assert traceparents(publisher) == [f"00-{trace_id}-{request['spanId']}-01"] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "resource"),
+    [
+        ("", {"service.name": "hifi-gateway", "service.namespace": "shop"}),
+        ("events", {"service.name": "events", "service.namespace": "shop"}),
+    ],
+)
+def test_variables_of_opentelemetry_reach_the_collector(
+    monkeypatch: pytest.MonkeyPatch,
+    collector: TraceCollector,
+    name: str,
+    resource: dict[str, str],
+) -> None:
+    # An address for traces is used as it is.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.url}/collect?all=1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20abc")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.namespace=shop")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", name)
+    trace_id = f"{len(name) + 20:032x}"
+    with spans_of(Metrics()) as spans:
+        assert spans is not None
+        # The specification's default would trace every request.
+        assert spans.begin(None, tenant="a", stream="orders") is None
+        span = spans.begin(f"00-{trace_id}-{ABOVE}-01", tenant="a", stream="orders")
+        assert span is not None
+        span.end(200, event_count=1)
+    (told,) = collector.spans(trace_id)
+    assert (told["resource"], told["by"]) == (resource, "Bearer abc")
 
 
 def test_a_refused_request_has_a_span_too(
@@ -113,7 +148,7 @@ def test_a_collector_that_hangs_keeps_nobody_and_what_waits_for_it_is_bounded() 
 
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        exporter = SpanExporter(url, "a", headers={}, count=count)
+        exporter = SpanExporter(url, {}, headers={}, count=count)
         exporter.offer(a_span(), whose="first")
         heard, _ = deaf.accept()
         # The exporter's thread now waits for an answer.
@@ -134,7 +169,7 @@ def test_what_nobody_takes_is_dropped_and_counted() -> None:
     counts: list[tuple[str, int]] = []
     with socket.create_server(("127.0.0.1", 0)) as gone:
         url = f"http://127.0.0.1:{gone.getsockname()[1]}"
-    exporter = SpanExporter(url, "a", headers={}, count=lambda *what: counts.append(what))
+    exporter = SpanExporter(url, {}, headers={}, count=lambda *what: counts.append(what))
     exporter.offer(a_span(), whose="a")
     exporter.close()
     assert counts == [("dropped", 1)]
