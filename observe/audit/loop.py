@@ -216,6 +216,7 @@ def audit_spark(
     return running_spark(
         SparkSettings(
             name="hifi-audit",
+            service="observe",
             folder=folder,
             cache=cache,
             slots=SLOTS,

@@ -70,6 +70,7 @@ def trial_session(
     """Open a session for trials, set like that of running pipelines, but for small jobs."""
     settings = SparkSettings(
         name="hifi-pipelines-trial",
+        service="pipelines",
         worker_daemon="pipelines.worker_daemon",
         folder=folder,
         cache=cache,

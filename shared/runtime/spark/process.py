@@ -75,6 +75,7 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
         """
         return SparkSettings(
             name=f"hifi-{service}",
+            service=service,
             folder=self.home,
             cache=self.jars_cache,
             slots=self.slots,

@@ -26,6 +26,7 @@ from shared.runtime.java.jars import ensure_jars
 from shared.runtime.java.java import Java, find_java
 from shared.runtime.java.small_heap import YOUNG_MB, small_heap
 from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
+from shared.runtime.logs import is_for_people
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.cluster import SparkCluster
 from shared.runtime.spark.memory_watch import ExecutorWatch
@@ -50,6 +51,8 @@ class SparkSettings:
     folder: Path
     # The folder of jars and class archives; None means the cache that all Hifi commands share.
     cache: Path | None = None
+    # The name of the process in its log, of which the lines of the JVM are a part.
+    service: str = "spark"
     # One for each Kafka partition that is processed at the same time. Tasks wait for HTTP, not for
     # the processor, so there may be more slots than cores.
     slots: int = 32
@@ -205,7 +208,11 @@ def _options(
 ) -> dict[str, Any]:
     """Return all options that we set, with their reasons."""
     log_options = files("shared.runtime").joinpath("log4j2.properties")
-    logged = f"-Dlog4j2.configurationFile=file:{log_options}"
+    logged = [
+        f"-Dlog4j2.configurationFile=file:{log_options}",
+        f"-Dhifi.log={'text' if is_for_people() else 'json'}",
+        f"-Dhifi.service={settings.service}",
+    ]
     has_rows = settings.has_rows_in_jvm and not settings.executor_mb
     where = settings.cluster.options(slots=settings.slots) if settings.cluster else _here(settings)
     return {
@@ -213,7 +220,7 @@ def _options(
         "spark.driver.memory": f"{settings.heap_mb}m",
         "spark.driver.extraJavaOptions": " ".join(
             [
-                logged,
+                *logged,
                 # A broken driver is worse than none: its supervisor starts another one.
                 _ENDS,
                 *_small(settings.heap_mb, has_rows=has_rows),
@@ -247,7 +254,7 @@ def _options(
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
-        **(_of_own_executor(settings, [logged, *executor_options]) if settings.executor_mb else {}),
+        **_of_own_executor(settings, [*logged, *executor_options]),
         **settings.more,
     }
 
@@ -265,6 +272,8 @@ def _class_path(settings: SparkSettings, jars: Sequence[Path]) -> Mapping[str, s
 
 
 def _of_own_executor(settings: SparkSettings, jvm_options: Sequence[str]) -> Mapping[str, str]:
+    if not settings.executor_mb:
+        return {}
     small = _small(settings.executor_mb, has_rows=settings.has_rows_in_jvm)
     return {
         "spark.executor.memory": f"{settings.executor_mb}m",

@@ -1,7 +1,7 @@
 """Pipelines are put, changed and refused while others run; each bad event is one dead letter."""
 
 import asyncio
-import re
+import json
 from collections import Counter
 from datetime import datetime
 
@@ -223,8 +223,9 @@ def test_what_is_posted_again_to_its_own_stream_goes_round_once(hifi: RunningHif
 def ended_at_ms(hifi: RunningHifi) -> list[float]:
     """Return the times at which Spark lost an executor."""
     said = (hifi.stack.settings.folder / "logs" / "pipelines.log").read_text()
-    found = re.findall(r"^(\S+)Z ERROR TaskSchedulerImpl: Lost executor", said, re.MULTILINE)
-    return [datetime.fromisoformat(f"{it}+00:00").timestamp() * 1000 for it in found]
+    found = [json.loads(line) for line in said.splitlines() if '"event": "Lost executor' in line]
+    times = [datetime.fromisoformat(it["timestamp"]) for it in found if it["level"] == "error"]
+    return [time.timestamp() * 1000 for time in times]
 
 
 # Each try costs an executor and a rest.

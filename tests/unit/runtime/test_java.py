@@ -103,16 +103,46 @@ def test_a_program_that_cannot_be_run_is_named(
         find_java()
 
 
-def test_spark_starts_java_without_the_module_that_it_may_lack(tmp_path: Path) -> None:
+def test_spark_starts_java_without_the_module_that_it_may_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = java_that_says("", home=tmp_path / "a home")
     program.write_text('#!/bin/sh\nfor word do echo "$word"; done\n')
     home = home_for_spark(Java(program, "25.0.2"), folder=tmp_path / "it's scratch")
     words = ["-Xmx1g", "-Da=b c", "*", "it's", ""]
     module = "--add-modules=jdk.incubator.vector"
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
     said = subprocess.run(
         [home / "bin" / "java", *words, module, "Main"], capture_output=True, check=True, text=True
     )
     assert said.stdout.splitlines() == [*words, "Main"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "left"),
+    [
+        ("-Da=b  -Xmx1g", ["-Da=b", "-Xmx1g"], ""),
+        ("-Da=*", ["-Da=*"], ""),
+        ("", [], ""),
+        # Only Java can read them, so Java has to announce them.
+        ('-Da="b c"', [], '-Da="b c"'),
+    ],
+)
+def test_spark_starts_java_without_the_line_about_its_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, words: list[str], left: str
+) -> None:
+    program = java_that_says("", home=tmp_path / "a home")
+    program.write_text(
+        '#!/bin/sh\nfor word do echo "$word"; done\necho "left:$JAVA_TOOL_OPTIONS"\n'
+        '[ -n "$NEXT" ] && { NEXT= exec "$NEXT" Executor; }\nexit 0\n'
+    )
+    java = home_for_spark(Java(program, "25.0.2"), folder=tmp_path / "scratch") / "bin" / "java"
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", options)
+    # A driver starts executors in the same way.
+    monkeypatch.setenv("NEXT", str(java))
+    said = subprocess.run([java, "Driver"], capture_output=True, check=True, text=True)
+    both = [*words, "Driver", f"left:{left}", *words, "Executor", f"left:{left}"]
+    assert said.stdout.splitlines() == both
 
 
 def test_a_home_that_is_there_is_not_written_again(

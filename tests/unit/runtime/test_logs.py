@@ -2,7 +2,9 @@
 
 import io
 import json
+import logging
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -52,6 +54,39 @@ def test_a_machine_gets_an_exception_within_its_line(monkeypatch: pytest.MonkeyP
     fail_and_tell()
     line = json.loads(written.getvalue())
     assert "ValueError: invalid literal" in line["exception"]
+
+
+def test_a_line_of_a_library_is_one_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines such as `ERROR:aiokafka:Unable to connect` stood between lines of JSON."""
+    monkeypatch.setattr(sys, "stderr", written := io.StringIO())
+    # The test runner has set up logging for itself.
+    monkeypatch.setattr(logging.root, "handlers", [])
+    configure_logs(service="gateway")
+    library = logging.getLogger("aiokafka.conn")
+    library.info("nobody needs this")
+    library.error("Unable to connect to %s:\ngone", "broker-1")
+    try:
+        int("no such thing")
+    except ValueError:
+        library.exception("failed")
+    first, second = map(json.loads, written.getvalue().splitlines())
+    assert first.pop("timestamp").endswith("Z")
+    assert first == {
+        "event": "Unable to connect to broker-1:\ngone",
+        "logger": "aiokafka.conn",
+        "service": "gateway",
+        "level": "error",
+    }
+    assert "ValueError: invalid literal" in second["exception"]
+
+
+def test_a_line_of_another_thread_names_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", written := io.StringIO())
+    configure_logs(service="gateway")
+    thread = threading.Thread(target=fail_and_tell)
+    thread.start()
+    thread.join()
+    assert json.loads(written.getvalue())["service"] == "gateway"
 
 
 def test_a_person_gets_text_and_no_warning_about_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,20 @@ def test_on_a_small_machine_only_who_works_on_events_in_the_jvm_has_its_optimizi
     assert ("-XX:NewSize=256m" in options) is has_rows_in_jvm
 
 
+@pytest.mark.parametrize(("is_terminal", "form"), [(True, "text"), (False, "json")])
+def test_lines_of_java_have_the_form_and_the_service_of_our_own(
+    monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, form: str
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    settings = SparkSettings(
+        "test", "a.daemon", Path("scratch"), service="pipelines", executor_mb=512
+    )
+    options = _options(settings, [], [])
+    for who in ("driver", "executor"):
+        words = options[f"spark.{who}.extraJavaOptions"].split()
+        assert {f"-Dhifi.log={form}", "-Dhifi.service=pipelines"} <= set(words)
+
+
 def test_an_executor_of_its_own_has_the_events_and_the_driver_has_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
