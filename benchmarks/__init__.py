@@ -1,1 +1,1 @@
-"""Benchmarks of speed and memory, mostly as ratios to a limit in the same run; not run by tests."""
+"""Benchmarks of speed and memory, mostly ratios to a limit from the same run; not run by tests."""

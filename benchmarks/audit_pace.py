@@ -60,7 +60,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The runs: over small minutes, over a busy one, and over all by a newly started audit."""
+    """The audit's runs: over small minutes, over a busy one, and a new audit's over all of them."""
 
     first: Ran
     # Medians of the later small minutes.

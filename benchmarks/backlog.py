@@ -42,7 +42,7 @@ class _Part:
     first: int = 0
     times_ms: list[int] = field(default_factory=list)
     accepted_ats_ms: list[int] = field(default_factory=list)
-    # By first offset: reports that wait for an earlier one.
+    # Reports that wait for an earlier report, by their first offset.
     reports: dict[int, tuple[list[int], int]] = field(default_factory=dict)
 
 
@@ -62,7 +62,7 @@ class Backlog:
         return {number: part.first for number, part in self._parts.items()}
 
     async def write(self, minute_ms: int, count: int) -> None:
-        """Write `count` events, evenly over a minute by their own times."""
+        """Write `count` events, whose own times are spread evenly over a minute."""
         publisher = KafkaPublisher(
             self._kafka, ack_deadline_s=60, queue_deadline_s=60, batch_bytes_max=524_288
         )
@@ -76,7 +76,7 @@ class Backlog:
                 together = starts[begin : begin + _REQUESTS_AT_ONCE]
                 times = [minute_ms + at * MINUTE_MS // count for at in together]
                 await asyncio.gather(*(self._post(publisher, ledger, at_ms) for at_ms in times))
-                # About as often as the ledger flushes by the clock at 20,000 events a second.
+                # At 20,000 events a second, the gateway's ledger flushes about as often.
                 if together[0] % 20_000 < _REQUEST_EVENTS * _REQUESTS_AT_ONCE:
                     await ledger.flush()
                 await self._tell(receipts, at_least=_BATCH_EVENTS)
@@ -123,7 +123,7 @@ class Backlog:
         part = self._parts.setdefault(report.partition, _Part())
         times_ms = [events[at].time_ms for at in report.positions]
         part.reports[report.first_offset] = (times_ms, accepted_at_ms)
-        # Reports arrive in any order; enter those that continue the entered ones.
+        # Reports arrive in any order; enter only those that directly follow the last entered one.
         while (entry := part.reports.pop(part.first + len(part.times_ms), None)) is not None:
             part.times_ms += entry[0]
             part.accepted_ats_ms += [entry[1]] * len(entry[0])

@@ -68,7 +68,7 @@ def _print(found: dict[str, list[dict[str, float]]]) -> None:
     for kind, runs in found.items():
         cores = statistics.median(each["cores"] for each in runs)
         print(f"| {kind} | {statistics.median(rates[kind]):,.0f} | {cores:.2f} |")
-    # A ratio for each round: a disturbance of the machine affects both sides of a ratio.
+    # One ratio for each round: if the machine is disturbed, both sides of that ratio suffer.
     ratios = {
         kind: statistics.median(
             rate / raw for rate, raw in zip(rates[kind], rates["raw"], strict=True)

@@ -69,7 +69,7 @@ def _raw(_: str, url: str, stream: str, *, until_s: float) -> Load:
 def _client(kind: str, url: str, stream: str, *, until_s: float) -> Load:
     texts = [event(number) for number in range(BATCH)]
     given = texts if kind == "texts" else [json.loads(text) for text in texts]
-    # Keeps only the last event of each batch, as most programs keep none.
+    # Keep only the last `Sent` of each batch, as most programs keep none.
     sent: list[Sent] = []
     with tempfile.TemporaryDirectory() as folder:
         hifi = Sender(

@@ -1,7 +1,8 @@
 """Measures `deliver` against sending ready-made bodies: the cost of everything except HTTP.
 
-(a) the limit: the same HTTP client posts ready-made bodies, as many at a time; (b) `deliver`, from
-fetched records to receipts. Interleaved rounds with batches of 500 events of 500 bytes.
+(a) the limit: the same HTTP client posts ready-made bodies, with as many requests at a time as (b);
+(b) `deliver`, from fetched records to receipts. Interleaved rounds with batches of 500 events of
+500 bytes.
 """
 
 import asyncio

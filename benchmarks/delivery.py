@@ -4,8 +4,9 @@
 the same backlog to a local sink in batches of 500, interleaved with (a): a million events of 500
 bytes in 4 Kafka partitions. (c) The age of events on arrival, at 1,000 events/s written straight to
 Kafka, for each latency setting. (d) A healthy destination's p99 alone, and beside four bad ones,
-interleaved: a dead one, one that takes 30 s, one that always answers 429, and one that drips. Each
-has its own stream with 100 events/s. Sink, generator, Kafka and Spark share the machine.
+interleaved: a dead one, one that takes 30 s, one that always answers 429, and one whose answers
+never end. Each has its own stream with 100 events/s. Sink, generator, Kafka and Spark share the
+machine.
 `python -m benchmarks.delivery [rates] [micro-batch] [realtime] [neighbours]`.
 """
 
@@ -47,7 +48,7 @@ _NEIGHBOUR_S = 30.0
 # Figures of this time are discarded, so that new lanes and a cold JVM are not measured. The p95
 # over 10 s falls for 40 s after a driver's start, and then stays constant.
 _WARM_UP_S = 40.0
-# Time for lanes that join a warm driver, up to the first end of a slow micro-batch.
+# Time for new lanes to settle in a warm driver, until its first slow micro-batch has ended.
 _JOIN_S = 20.0
 # Events that arrive later than this count as errors.
 _ARRIVE_TIMEOUT_S = 30.0
@@ -115,7 +116,7 @@ def _rates(place: Place) -> dict[str, float]:
             _ROUNDS,
         )
     return {
-        # A ratio for each round: a disturbance of the machine affects both sides of a ratio.
+        # One ratio for each round: if the machine is disturbed, both sides of that ratio suffer.
         "ratio_delivery": round(statistics.median(our / limit for limit, our in by_round), 3),
         "read_events_per_s": round(statistics.median(limit for limit, _ in by_round)),
         "drain_per_s": round(statistics.median(our for _, our in by_round)),

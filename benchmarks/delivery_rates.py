@@ -22,10 +22,10 @@ from shared.runtime.spark.session import SparkSettings, map_arrow, running_spark
 _TIMEOUT_S = 120.0
 _LOOK_S = 0.5
 _LOG_OPTIONS = files("shared.runtime").joinpath("log4j2.properties")
-# Settings of a session that only reads: Spark's defaults in place of ours, which suit small tasks.
+# Settings of a session that only reads: Spark's defaults, because ours suit small tasks.
 # Reading 600,000 events, warm, beside other work: 115,000 events/s with our settings; 170,000 with
 # generated code and the JVM's default compiler and collector; 235,000 without headers, which are
-# nested rows; 255,000 with the value alone, and 200,000 of these with the quick compiler.
+# nested rows; 255,000 with the value alone, or 200,000 if the JVM uses only its quick compiler.
 AT_ITS_BEST = {
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOG_OPTIONS}",
     "spark.sql.codegen.factoryMode": "FALLBACK",

@@ -4,9 +4,10 @@
 the broker's, idle and with 200 events/s over all streams (1,000 deliveries/s); the age of events on
 arrival; memory; the time until a new destination is live; and the others' ages beside 20 that are
 dead, slow or answer 429. (b) The same events with 1, 2 and 3 processes: processor time per event.
-(c) How long lanes stop when they move to another process, planned, after kill -9, and when their
-owner is frozen, and which events come twice. (d) 20 real-time destinations of one stream with 200
-events/s. `python -m benchmarks.fleet [many] [processes] [moves] [kills=N] [frozen=N] [real_time]`.
+(c) How long lanes stop when they move to another process, and which events come twice: in a planned
+move, after kill -9, and when their owner is frozen. (d) 20 real-time destinations of one stream
+with 200 events/s.
+`python -m benchmarks.fleet [many] [processes] [moves] [kills=N] [frozen=N] [real_time]`.
 """
 
 import asyncio
@@ -41,7 +42,8 @@ _EVENT_BYTES = 500
 _WARM_UP_S, _IDLE_S, _LOAD_S = 20.0, 15.0, 30.0
 _BAD = 20
 _IN_REAL_TIME = 20
-# Two kills together, and each freeze, cost the wait for a lease. 20 kills and 10 freezes show more.
+# Two simultaneous kills, or one freeze, take as long as a lease. For steadier figures, use 20 kills
+# and 10 freezes.
 _FAULTS = {"kills": 2, "frozen": 1}
 _ARRIVE_TIMEOUT_S = 60.0
 _SEED = 7
@@ -139,7 +141,7 @@ def _many(place: Place) -> Iterator[tuple[str, float]]:
 
 
 def _crowded(place: Place, driver: Driver, alone: Load) -> Iterator[tuple[str, float]]:
-    """Add twenty that are dead, slow or answer 429, and measure the effect on the others."""
+    """Add twenty destinations that are dead, slow or answer 429; measure the others again."""
     manners = [place.sink.url("slow"), place.sink.url("limiting"), "http://127.0.0.1:9/"]
     bad = [
         Destination(stream=f"s{n * 10}", name="bad", url=manners[n % len(manners)])

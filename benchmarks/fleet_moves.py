@@ -1,4 +1,4 @@
-"""Measures how long a lane stops while it moves to another process, and the duplicates then.
+"""Measures how long a lane stops when it moves to another process, and the duplicates it causes.
 
 Planned: a process joins and takes half of the lanes, and another leaves and gives up all of its
 own. Killed: SIGKILL ends a process and its descendants, and the lease must expire. Frozen: SIGSTOP
@@ -32,9 +32,9 @@ from shared.runtime.kafka.clients import new_producer
 _LANES = 100
 _EVENTS_PER_S_OF_A_LANE = 2.0
 _EVENT_BYTES = 500
-# Pauses before a move, between checks that all lanes flow, and after the awaited state.
+# Pauses before a move, between checks that all lanes flow, and after the awaited state is reached.
 _QUIET_S = 4.0
-# More than a lease and a new plan take.
+# Longer than a lease and a new plan take.
 _FAILOVER_WITHIN_S = 90.0
 _ARRIVE_WITHIN_S = 90.0
 _LOOK_S = 0.2
@@ -254,7 +254,7 @@ def _frozen(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
             fleet.await_shares(fleet.drivers)
 
         frozen.append(moved := fleet.meanwhile(freeze))
-        # Put them at the end, so that each process has its turn.
+        # Put the frozen ones at the end, so that each process has its turn.
         fleet.drivers = [*others, *standing]
         by_owner = Counter(owners[path.strip("/")] for path, _ in moved.repeats)
         repeats_max = max(repeats_max, *by_owner.values(), 0)

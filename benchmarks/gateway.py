@@ -6,7 +6,7 @@
 (c) the gateway with one worker: requests of 1, 100 and 1,000 events of 500 bytes.
 Generator, broker and gateway share the machine. The result includes the processor time of the
 gateway's process alone. `python -m benchmarks.gateway [rounds] [seconds] [folder]`: `folder` is
-another checkout, whose gateway alternates with this one at single events, on the same Python.
+another checkout: its gateway and this one take turns at single events, on the same Python.
 """
 
 import asyncio
@@ -228,7 +228,7 @@ def _print(figures: Figures) -> None:
             f"| (c) batch {size} | {events:,.0f} | {_median(rates):,.0f}"
             f" | {_p(runs)} | {cores:.2f} |"
         )
-        # A ratio for each round: a disturbance of the machine affects both sides of a ratio.
+        # One ratio for each round: if the machine is disturbed, both sides of that ratio suffer.
         limits = read if size == 1 else raw
         ratios[size] = _median(
             [rate * size / limit for rate, limit in zip(rates, limits, strict=True)]

@@ -2,7 +2,7 @@
 
 It runs as with `hifi up`, with its sample stream and destination, and without an open console page.
 A process's cores are its processor time, with that of its descendants, per second. The measured
-minute includes one run of the audit, and comes after starts and compilers have settled.
+minute includes one run of the audit, and begins once starts and compilation are over.
 `python -m benchmarks.idle [events] [settle_s]`.
 """
 

@@ -35,7 +35,7 @@ _DRIP_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LagSink:
-    """Reads the sink's figures; `ports` has one for each kind of behaviour and of figures."""
+    """Reads the sink's figures; `ports` has a port for each way in which the sink behaves."""
 
     ports: dict[str, int]
 
@@ -48,7 +48,7 @@ class LagSink:
         return lags_ms
 
     def counted(self) -> "EventCount":
-        """Return the events since the last call, among those that are only counted."""
+        """Return the count of the events since the last call that the sink only counts."""
         return EventCount(*self._ask("counts"))
 
     def take_notes(self) -> "list[Note]":

@@ -1,11 +1,12 @@
 """Measures what observe costs Hifi, and the error of the p95 that it reports.
 
-(a) The rate from gateway to destination at full speed, with ledger and audit off, on, on, off. To
-weigh more, the audit runs every 20 s, and the events' own clock runs three times as fast, so runs,
-minutes and statements are three times as many as usual. (b) How many events per second the audit
-handles, and its memory with a stream ten times as long. (c) The reported p95 lag against the
-destination's own, at a steady pace. (d) The cost of the index of events, off and on with everything
-else on, and how fast it finds one of ten million. `python -m benchmarks.observe [rounds]`.
+(a) The rate from gateway to destination at full speed, with ledger and audit off, on, on, off. The
+audit runs every 20 s, and the events' own clock runs three times as fast, so that there are three
+times as many runs, minutes and statements as usual, at three times the cost. (b) How many events
+per second the audit handles, and its memory with a stream ten times as long. (c) The reported p95
+lag against the destination's own, at a steady pace. (d) The cost of the index of events, measured
+with the index off and on and everything else on, and how fast it finds one of ten million.
+`python -m benchmarks.observe [rounds]`.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from shared.runtime.java.cache_folder import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.kafka.config_records import write_config
 
-# The first number is 40 s of work, or two runs of the audit, on two cores that run everything. The
+# The first number is 40 s of work on two cores that run everything, or two runs of the audit. The
 # second is sent before that, so that the audit is equally far behind at the beginning and the end.
 _EVENTS, _WARM_UP_EVENTS = 640_000, 400_000
 _BATCH = 1_000
@@ -53,7 +54,7 @@ _PACED_BATCHES, _PACED_BATCH, _PACE_S = 200, 20, 0.05
 _PATIENCE_S = 120.0
 _BEGAN_MS = time.time_ns() // 1_000_000
 # The audit reads events without a ledger from the log if earlier events of the stream have one. So
-# both kinds of events have separate streams.
+# events with and without a ledger have separate streams.
 _STREAM, _STREAM_OFF = "bench", "bench-off"
 _JSON = {"content-type": "application/json"}
 _INTERVAL_S = 20

@@ -29,7 +29,7 @@ def used_by_each(pid: int) -> dict[int, float]:
 
 
 def proportional_mb(pid: int) -> int:
-    """Return resident MB of a process with its descendants; shared pages are divided."""
+    """Return resident MB of a process and its descendants; shared pages are divided among users."""
     kb = 0
     for one in tree_of(pid):
         try:

@@ -17,7 +17,7 @@ RESULTS = FILE.parents[1] / "build" / "benchmarks"
 
 
 def report(bench: str, figures: Mapping[str, Any], *, is_whole: bool = True) -> None:
-    """Print and store a result; without `is_whole` it had less work, and is not compared."""
+    """Print a result; store and compare it only if the run was `is_whole`, with all its work."""
     row = {"bench": bench, **figures, **describe()}
     print()
     if is_whole:

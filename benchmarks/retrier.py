@@ -279,7 +279,7 @@ def _receipts(kafka: str, at: dict[int, int]) -> Iterator[Receipt]:
 
 
 def _read(kafka: str, topic: str, at: dict[int, int] | None = None) -> Iterator[Any]:
-    """Yield the records of a topic from the end of the last read on."""
+    """Yield the records of a topic, starting where the last read ended."""
     at = {} if at is None else at
     consumer = Consumer(
         {"bootstrap.servers": kafka, "group.id": "bench", "enable.auto.commit": False}

@@ -51,7 +51,7 @@ def _change(figure: Figure, row: Row, old: Row | None) -> str | None:
     is_met = figure.meets_target(value)
     missed = "" if is_met else f", misses its target of {figure.target:,}"
     if old is None:
-        return f"new: {named}, no row of such a machine has it{missed}"
+        return f"new: {named}, no row from such a machine has it{missed}"
     before = old[figure.name]
     if abs(value - before) > max(figure.noise * abs(before), figure.least):
         verdict = "better" if (value > before) == figure.is_more_better else "worse"

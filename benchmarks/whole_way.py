@@ -155,7 +155,7 @@ def _drain(wanted: RatingPlan, _: Stack) -> _Figures:
 
 
 def _all_of(step: dict[str, Any], sink: Sink) -> tuple[dict[str, Any], int]:
-    """Return the sink's figures once all events have arrived or time is up, and how many lack."""
+    """Wait for all events or a deadline; return the sink's figures, and how many are missing."""
     until_s = time.monotonic() + _DRAIN_TIMEOUT_S
     while sink.figures(step["run"])["events"] < step["acked_events"]:
         if time.monotonic() > until_s:

@@ -69,7 +69,7 @@ def create_app(
         },
     )
     # Compression is safe: requests from pages of other sites never carry our cookie, so nobody can
-    # probe an answer's length with guesses of a secret. Users of a link know all of it anyway.
+    # probe an answer's length with guesses of a secret. Users of a link know the link anyway.
     shown = Embedding(app, read_link)
     return _Guard(GZipMiddleware(shown, compresslevel=_PACKED_AT), settings)
 

@@ -26,7 +26,7 @@ from shared.runtime.hosts import may_post
 from shared.runtime.tokens.links import LinkError, read_link
 
 COOKIE = "hifi-console"
-# The key in a request's scope for the link that its path began with.
+# The key in a request's scope under which the link at the start of its path is stored.
 LINK = "hifi.link"
 _SECRET_BYTES, _NONCE_BYTES = 32, 16
 

@@ -20,7 +20,7 @@ _NDJSON = "application/x-ndjson"
 _CHANGES_MAX = 100
 # Events on a page; the gateway returns each with its content.
 NEWEST_MAX = 50
-# The most events whose outcomes the gateway looks up.
+# The gateway looks up the outcomes of at most this many events.
 LOOKED_AT_MAX = 200
 OUTCOMES = ("delivered", "waiting", "dead", "queued")
 # Rows of a table on a page, which shows the beginning of each.
@@ -71,7 +71,7 @@ class TableRow(msgspec.Struct, frozen=True):
 
 
 class KnownUpTo(msgspec.Struct, frozen=True):
-    """The offset up to which the table is known, and how long ago that was the newest."""
+    """The offset up to which the table is known, and how long ago that offset was the newest."""
 
     offset: int
     age_ms: int
@@ -86,7 +86,7 @@ class TableRows(msgspec.Struct, frozen=True):
 
 
 class ControlSession:
-    """Calls the gateway for one person; without a key, with the rights of anybody."""
+    """Calls the gateway for one person; without a key, with only the rights that anybody has."""
 
     def __init__(self, gateway: str, credential: str, in_thread: InThread) -> None:
         self._client = ControlClient(gateway, credential, setting=_SETTING)
@@ -200,7 +200,7 @@ class ControlSession:
     async def change(
         self, method: str, *path: str, version: str, action: str = ""
     ) -> dict[str, Any]:
-        """Change an object unless somebody has changed it since it was shown; else RefusedError."""
+        """Change an object; RefusedError if somebody has changed it since it was shown."""
         self._client.expect(version, *path)
         return await self._call(method, *path, *([action] if action else []))
 
@@ -215,7 +215,7 @@ class ControlSession:
         await self.put(*path, version=version, body=before | fields)
 
     async def put(self, *path: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Write a whole object if it still has this version; without a version, a new object."""
+        """Write a whole object if it still has this version; without a version, create it."""
         if version:
             self._client.expect(version, *path)
         else:
@@ -228,7 +228,7 @@ class ControlSession:
             shown, version = await self.seen("pipelines", pipeline)
             if shown["state"]["standing"] != "checking":
                 break
-            # There are few threads, so none waits for it.
+            # There are few threads, so this wait takes none.
             await asyncio.sleep(_JUDGED_LOOK_S)
         return shown, version
 

@@ -2,8 +2,8 @@
 
 `/embed/LINK/streams` is the page `/streams` as the link's viewer sees it. The link is in the path
 and not in a cookie: browsers withhold cookies from frames of other sites, and two frames with two
-tenants would share them. Pages need not know about links: in each finished answer, this module
-moves links to our own paths below the link.
+tenants would share them. Pages need not know about `/embed/LINK`: this module puts it before our
+own paths in each finished answer.
 """
 
 import re
@@ -23,7 +23,7 @@ from shared.runtime.tokens.links import LinkError
 FRAMED_BY = "hifi.framed_by"
 ReadsLinks: TypeAlias = Callable[[str], ViewLink]
 _EMBED = "/embed/"
-# Links as markup.tag writes them, in pages and in the JSON of live updates; text has no raw quotes.
+# Paths as markup.tag writes them, in pages and in the JSON of live updates; text has no raw quotes.
 _LEADS = re.compile(rb' (href|src|action)=(\\?")/')
 _WITH_LINKS = ("text/html", "text/event-stream")
 
@@ -61,7 +61,7 @@ class Embedding:
 
 
 def _moved(send: Send, *, to: str) -> Send:
-    """Move links to our own paths below the link."""
+    """Put the path of the link before our own paths in answers."""
     below = rb" \1=\2" + to.encode() + b"/"
     has_links = False
 
@@ -71,7 +71,7 @@ def _moved(send: Send, *, to: str) -> Send:
             headers = MutableHeaders(scope=message)
             has_links = headers.get("content-type", "").startswith(_WITH_LINKS)
             if has_links:
-                # The moved links make the body longer.
+                # The longer paths make the body longer.
                 del headers["content-length"]
             if headers.get("location", "").startswith("/"):
                 headers["location"] = to + headers["location"]

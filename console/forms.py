@@ -1,4 +1,4 @@
-"""Reads the forms that browsers send, with a limit for each, and only few long ones at a time."""
+"""Reads the forms that browsers send, with a limit for each, and only a few long ones at a time."""
 
 import asyncio
 from collections import Counter
@@ -50,7 +50,7 @@ async def form_of(
 ) -> dict[str, str]:
     """Return the fields of a form; HTTPException if it is not one of our forms.
 
-    `on_long` is called before reading more than a form without a document can have.
+    `on_long` is called before more is read than a form without a document can contain.
     """
     body = bytearray()
     try:

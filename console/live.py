@@ -16,8 +16,8 @@ from console.parts.layout import Page
 STEP_S = 1.0
 # A comment after this many steps without changes keeps proxies from closing the stream.
 _QUIET_STEPS = 15
-# Each costs a page a second; more viewers than this should use Grafana. One tenant gets half of
-# them at most, however many frames its customers have open.
+# For each stream a page is built every second; more viewers than this should use Grafana. One
+# tenant gets half of the streams at most, however many frames its customers have open.
 STREAMS_MAX = 40
 STREAMS_OF_A_TENANT_MAX = STREAMS_MAX // 2
 # The pieces that change as a whole: a cell, a fact, an entry of a list, a picture.
@@ -91,7 +91,7 @@ def changes(before: Sequence[str], now: Sequence[str]) -> list[str | tuple[int, 
     for piece in now:
         place, last = places.get(piece), made[-1] if made else None
         if isinstance(last, tuple) and sum(last) < len(before) and before[sum(last)] == piece:
-            # A piece may occur several times: the run of equal pieces goes on.
+            # A piece may occur several times: prefer the place that continues the last run.
             made[-1] = last[0], last[1] + 1
         else:
             made.append(piece if place is None else (place, 1))

@@ -28,7 +28,7 @@ class PageContext:
     series: PastSource | None = None
     # A sentence for each service that keeps dying.
     ailing: Sequence[str] = ()
-    # By channel: the last message that this observer sent it.
+    # By channel: the last message that this observer sent to it.
     told: Mapping[str, LastMessage] = field(default_factory=dict)
 
     def seen_by(self, viewer: Viewer) -> "PageContext":

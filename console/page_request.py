@@ -33,10 +33,10 @@ from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
 from shared.runtime.setup_error import NoAnswerError
 from shared.runtime.tenant_turns import TenantTurns
 
-# 2 s in total, the longest that a change takes to come back; then the page is shown without it.
+# 2 s in total, as long as a change may take to arrive here; after that, the page is shown as is.
 _LOOK_S = 0.05
 _LOOKS_MAX = 40
-# More digits than any of our times in milliseconds or counts needs.
+# More digits than any time in milliseconds, or any count, needs.
 _DIGITS_MAX = 15
 # The longest that three searches may take.
 _SEARCH_WAIT_S = 20.0
@@ -112,7 +112,7 @@ class PageRequest:
         raise HTTPException(404, "This key does not exist (any more).")
 
     def channel_id(self, name: str) -> str:
-        """Return the id of a channel of the viewer's tenant, without sign-in of the default one."""
+        """Return the id of a channel of the viewer's tenant, or else of the default tenant."""
         return f"{self.viewer.tenant or DEFAULT_TENANT}/{name}"
 
     @property
@@ -161,7 +161,7 @@ class PageRequest:
 
     @property
     def is_set(self) -> bool:
-        """Whether the path's object is configured and the viewer's, even if it has no page yet."""
+        """Whether the path's object is configured, and visible to the viewer."""
         known = self.context.configuration
         match self.path.strip("/").split("/"):
             case ["streams", stream]:

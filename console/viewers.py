@@ -36,7 +36,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The cookie's content; without a credential, only what the CSRF token of forms needs."""
+    """The cookie's content; before sign-in, only the data that the CSRF token of forms needs."""
 
     nonce: str
     until_ms: int
@@ -62,7 +62,7 @@ class Viewer:
         return is_ours and (not self.streams or stream in self.streams)
 
     def sees_tables(self, tenant: str) -> bool:
-        """Whether to show a tenant's tables: not for a key for some streams, as rows have none."""
+        """Whether to show a tenant's tables: not to a key for only some streams."""
         return self.tenant in {None, tenant} and not self.streams
 
     @property

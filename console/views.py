@@ -85,7 +85,7 @@ class Views:
     def __init__(self, sources: Sources, live: Live) -> None:
         self._sources = sources
         self._authentication = sources.authentication
-        # The threads that all people share who have not signed in.
+        # The threads shared by all people who have not signed in.
         self._in_thread = sources.threads.of(None)
         self._live = live
         self._provider = sources.authentication.provider_name

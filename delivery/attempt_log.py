@@ -22,7 +22,7 @@ _MINUTE_S = 60
 class AttemptLog:
     """The lines that one worker process has logged about each destination."""
 
-    # By destination: the minute of its last line, that line's reason, and its number.
+    # By destination: the minute of its last line, that line's reason, and the minute's line count.
     _lines: dict[str, tuple[int, str, int]] = field(default_factory=dict)
 
     def note(

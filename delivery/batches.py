@@ -29,7 +29,7 @@ CONTENT_TYPES: dict[BodyFormat, str] = {
     "ndjson": "application/x-ndjson",
     "single": "application/json",
 }
-# 96 bits: in practice no two batches of a destination share an id (an even chance takes 2^48).
+# 96 bits: in practice no two batches of a destination share an id (one chance in two needs 2^48).
 _BATCH_ID_BYTES = 12
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -189,7 +189,7 @@ def refused_group(batch: Batch, destination: Destination) -> str:
 
 
 def _groups(tried: Sequence[TriedEvent]) -> Iterator[TriedBatch]:
-    """Yield each refused batch that is complete, and the events between them."""
+    """Yield each refused batch that is complete, and the events between such batches."""
     others: list[TriedEvent] = []
     for name, each in groupby(tried, lambda event: event.history.refused_group):
         events = list(each)
@@ -257,7 +257,7 @@ def join_body(
 
 
 def _element(envelope: Envelope, body_format: BodyFormat, fields: Sequence[str] = ()) -> bytes:
-    # A record without a value (written past the gateway) is null: an empty text breaks the array.
+    # A record without a value (not from the gateway) is null: empty text would break the array.
     value = envelope.value or b"null"
     if body_format == "cloudevents" and _is_cloud_event(value):
         # Keep its own source, which identifies it: ids are unique only within a source.

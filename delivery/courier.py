@@ -24,7 +24,7 @@ _PATIENCE_STEPS = 5
 
 
 def nobodys(_: Destination) -> str:
-    """Name no tenant, where the owner of a destination does not matter."""
+    """Return no tenant's name, for uses in which a destination's owner does not matter."""
     return ""
 
 

@@ -30,7 +30,7 @@ class _DueRequest:
     track: OpenTrack
     due: DueBatch
     is_probe: bool
-    # The other part of a refused batch: the result of this part tells us about it.
+    # The other part of a refused batch; this part's result shows whether the other is at fault.
     rest: Batch | None = None
     # Whether the flow gave permission for it.
     is_asked: bool = True
@@ -92,7 +92,7 @@ class Dispatcher:
             while replies or running or _waits(open_tracks):
                 turn = self._turn(replies, open_tracks, len(running), box_end_s)
                 if len(turn.to_send) == 1 and not running and not _waits(open_tracks):
-                    # A task of its own would double the cost of this only request.
+                    # A separate task would double the cost of a single request.
                     replies = [await self._make(turn.to_send[0])]
                     continue
                 running += [group.create_task(self._make(request)) for request in turn.to_send]
@@ -122,14 +122,14 @@ class Dispatcher:
                 self._step(held, tracks, turn, running_count + len(turn.to_send), box_end_s)
             running_count += len(turn.to_send)
             held.runs(self.permits.task, running_count)
-            # Set here, as a single event would have to pay for another look.
+            # Set in this look, because a second one would be too costly for a single event.
             held.is_last = self._is_last and not running_count and not _waits(tracks)
         return turn
 
     def _is_calm(
         self, replies: Sequence[_Reply], tracks: Sequence[OpenTrack], running_count: int
     ) -> bool:
-        """Say whether the turn has only one batch, which was taken or may be sent."""
+        """Say whether the turn can skip the flow: its only batch was taken, or may be sent."""
         return (
             self.permits.may_skip(tells=bool(replies))
             and not running_count
@@ -226,12 +226,12 @@ class Dispatcher:
                 assert_never(answer)
 
     def _wait_s_max(self, held: LockedFlow) -> float:
-        """Return how long to wait for the destination: a rate, unlike trouble, has no limit."""
+        """Return how long to wait for the destination: without limit unless it is in trouble."""
         is_well = state_of(held.flow, now_ms=held.now_ms) is FlowState.CLOSED
         return math.inf if is_well else self.trouble_wait_s_max
 
     def _is_free(self, held: LockedFlow, track: OpenTrack) -> bool:
-        """Say whether a track has a batch to send; take out events that must not overtake."""
+        """Say whether a track has a batch to send; refuse events that must not overtake others."""
         if track.is_serial and track.running_count:
             return False
         keys = self._keys_waiting
@@ -277,7 +277,7 @@ class Dispatcher:
                     track.waiting.clear()
 
     def _next_max(self, held: LockedFlow) -> float:
-        """Return how many late events go next: those that can be sent before the others' turn."""
+        """Return how many late events go next: as many as can be sent before the others are due."""
         if self.rounds and held.flow.is_slow and self.courier.patience_s is not None:
             # The lane for slow destinations sends them the next time anyway.
             return math.inf

@@ -22,7 +22,7 @@ from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
 from shared.event.topics import stream_of
 from shared.proof.receipt import CoveredOffsets, Facts, cover
 
-# The most digits that the core reads as a number; 13 are enough until the year 2286.
+# The core reads at most this many digits as a number; 13 are enough until the year 2286.
 _TIME_DIGITS_MAX = 18
 
 

@@ -51,9 +51,10 @@ from shared.runtime.clock import now_ms
 
 # A page is written as a whole, so that no reader meets half a record.
 _PAGE_BYTES = 4096
-# The most open files: sooner or later, a worker has a task for every destination.
+# The maximum number of open files: sooner or later, a worker has a task for every destination.
 FILES_MAX = 256
-# The contents of this many closed files are kept: of a thousand used in turn, none would be open.
+# The contents of this many closed files are kept: if a thousand are used in turn, the next one is
+# never open.
 _SEEN_MAX = 1_024
 # A file's lock is needed for microseconds. A process that has held it for 0.5 s is frozen, and
 # others leave the file alone for 10 s.
@@ -89,7 +90,7 @@ class LockedFlow:
 
     @property
     def batch_count_max(self) -> int:
-        """The most events of one request."""
+        """The maximum number of events in one request."""
         return most(self.flow.batch_size, self.limits.to.request_count_max)
 
     def start(self, *, event_count: int) -> None:
@@ -114,7 +115,7 @@ class LockedFlow:
             self.flow = parked(self.flow, cause, event_count)
 
     def block(self, offset: int, history: History | None) -> None:
-        """Note an event that blocks all behind it; without history, it does so only briefly."""
+        """Note an event that blocks all behind it; without a history it blocks only briefly."""
         if history is not None:
             since_ms, until_ms = history.first_attempt_at_ms, history.not_before_ms
             blocking = Blocking(offset, since_ms, until_ms, history.attempt_count)
@@ -232,12 +233,12 @@ class FlowStore:
 class Calm:
     """Lets a process skip looks at the flow of a destination that was well a moment ago."""
 
-    # How long the destination counts as well after a look that found it well.
+    # How long to skip looks after a look has found the destination well.
     span_s: float = 0.0
     until_s: float = 0.0
     tell_at_s: float = 0.0
     untold: list[EndedRequest] = field(default_factory=list)
-    # This process's requests under way, and how many of them its flow does not know.
+    # This process's requests under way, and how many of them the flow does not know about.
     running_count: int = 0
     unasked_count: int = 0
 
@@ -258,8 +259,8 @@ class Permits:
     task: str
     store: FlowStore
     limits: SendLimits
-    # While a destination is well, its flow is read and written once a span instead of for each
-    # request; the tasks of one process share this.
+    # While a destination is well, its flow is read and written once in `span_s` instead of for each
+    # request; the tasks of one process share this object.
     calm: Calm = field(default_factory=Calm)
     # Called when there is news for others.
     on_news: Callable[[], None] | None = None
@@ -273,8 +274,8 @@ class Permits:
         with self.store.hold(self.limits, now_ms=now_ms()) as held:
             self._tell(held)
             yield held
-            # Asked here, as a single event would have to pay for another look at the file. News, if
-            # any, carries the latest state.
+            # Asked in this look, because a second one would be too costly for a single event. News,
+            # if any, carries the latest state.
             had_news = self._news is not None
             self._news = held.to_publish() or (self._news and held.record)
             if held.is_last:
@@ -319,7 +320,7 @@ class Permits:
                 held.leave(self.task)
 
     def _tell(self, held: LockedFlow) -> None:
-        """Record the deliveries that ended since the last look; they need no dice roll."""
+        """Record the deliveries that ended since the last look; they need no random number."""
         for delivered in self.calm.untold:
             held.enter(delivered, roll=0.0)
         self.calm.untold.clear()

@@ -35,7 +35,7 @@ class DeliveryMetrics(LaneMetrics):
     the state topic, separately for each machine, and their growth is added up.
 
     All processes of a fleet receive all flows, but only a destination's owner shows its growth. So
-    the sum over the fleet is right, except for counts in the moment of a hand-over.
+    the sum over the fleet is right, except at the moment of a hand-over.
     """
 
     up = DELIVERY_LANE_UP
@@ -83,7 +83,7 @@ class DeliveryMetrics(LaneMetrics):
         self.gauge(DELIVERY_PARALLEL).labels(name).set(record.flow.concurrency.limit)
         self._warn(destination, record)
         where = (name, record.store)
-        # Another process has shown the counts of a file that began before this process did.
+        # If the counts began before this process did, another process has already shown them.
         is_older = record.counts_since_ms < self._began_ms
         before = self._seen.get(where, record if is_older else FlowRecord(Flow())).flow
         self._seen[where] = record

@@ -72,10 +72,11 @@ def open_stream(
     replay_until: Position,
     first: tuple[int, History] | None = None,
 ) -> OpenedRows:
-    """Open rows for first attempts: every event goes to every destination of the lane (one).
+    """Open rows for first attempts: every event for every destination (a lane has only one).
 
-    Offsets below `replay_until` belong to a job that died, and may already have been sent: requests
-    with them must say so. The `first` event, by its offset, was tried before.
+    Events at offsets below `replay_until` were read by a job that died, and may already have been
+    sent: requests with them must say so. `first` has the offset and the history of the one event
+    that was tried before, if any.
     """
     opened = OpenedRows(_first_place(rows))
     if _may_be_sent(opened.first, replay_until):
@@ -127,7 +128,7 @@ def open_retries(
             continue
         name, history = envelope.travel
         if is_again or doubts.cover(envelope):
-            # A job that died and its repeat may each leave a waiting copy: both must say so.
+            # A job that died and its repeat may each leave a waiting copy: label both.
             history = replace(history, is_ambiguous=True)
         # All records stored from here on are copies of this one.
         envelope = replace(envelope, read_at=record.origin)

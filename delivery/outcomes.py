@@ -14,7 +14,7 @@ from shared.retry.decision import FILTERED, DeadLetter, Final, Hop, Park, RetryL
 from shared.retry.lifecycle import MOVE_OF, State, next_state
 from shared.retry.routing import route, route_malformed, route_receipt
 
-# The most unsent events that share a receipt: each may need an interval of its own, with its
+# At most this many unsent events share a receipt: each may need an interval of its own, with its
 # topic's name of up to 249 bytes, and Kafka takes records of up to 2 MiB.
 _UNSENT_EVENTS_MAX = 1_000
 

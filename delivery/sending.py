@@ -42,9 +42,10 @@ Keep: TypeAlias = Callable[[Sequence[RecordOut]], None]
 
 # How long news for others waits for outcomes, to be stored with them.
 _TELL_S = 0.05
-# The most destinations for which a worker remembers that they were well.
+# A worker remembers for at most this many destinations that they were well.
 _CALMS_MAX = 1_024
-# For tasks that must not wait for a single destination: long enough for another task's probe.
+# How long a task may wait for a destination in trouble if others share the task: long enough for
+# another task's probe.
 TROUBLE_WAIT_S = 0.5
 
 
@@ -65,7 +66,7 @@ class Plan:
     # How long to wait for one answer; by default as long as the destination's owner has set. Due
     # events of a slower destination move to a lane that waits for it.
     patience_s: float | None = None
-    # The most that an owner's limit may be: a lane for slow destinations waits for its slowest.
+    # The maximum for an owner's limit: a lane for slow destinations waits for its slowest one.
     timeout_s_max: float = math.inf
     # A follower gets a new time box for each batch of rows until then, in time.monotonic.
     follows_until_s: float = 0.0
@@ -97,7 +98,7 @@ class Plan:
 
     @property
     def rounds(self) -> float:
-        """Time boxes in the shortest tier's delay; 0 for a stream."""
+        """How many time boxes fit into the shortest tier's delay; 0 for a stream."""
         return self.schedule.tiers[0].delay_s / self.time_box_s if self.reads == "retry" else 0.0
 
 
@@ -161,7 +162,7 @@ class Sending:
             worker.spans,
             plan.tenant_of,
         )
-        # Set when there is something to send: reading and opening rows takes no time from it.
+        # Set only when there is something to send: the time box does not include reading the rows.
         self._box_end_s: float | None = None
         self._dice = worker.dice
         self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"

@@ -22,7 +22,7 @@ def _worker_count() -> int:
 
 
 def _own_slots(worker_count: int) -> int:
-    """Count, per worker, one for healthy jobs and one for real time; and two for the others."""
+    """Count two slots per worker, for healthy jobs and for real time, and two for other jobs."""
     return 2 * worker_count + 2
 
 
@@ -47,12 +47,12 @@ class DeliverySettings(SparkProcessSettings):
     folder: Path = Path("data/delivery")
     metrics_port: Port = defaults.DELIVERY_METRICS_PORT
     makes_class_archive: bool = True
-    # A job that hangs holds one while it waits for its destination (delivery/lanes/turns.py).
+    # A job that hangs holds a slot while it waits for its destination (delivery/lanes/turns.py).
     slots: Annotated[int, AfterValidator(_enough)] = Field(default_factory=_default_slots)
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)
     # How long a task follows the streams of real-time destinations. Changed settings take effect
-    # after that: they are promised within 5 s.
+    # only after that, and Hifi promises them within 5 s.
     follow_s: float = Field(default=2.0, gt=0)
 
     @property

@@ -138,7 +138,7 @@ class Settlement:
         is_held: bool,
         is_next: bool = False,
     ) -> SettledBatch:
-        """Settle a batch that is not tried (again) for `wait_ms`; `is_next`: until its turn."""
+        """Settle a batch that must wait `wait_ms`, or, if `is_next`, only until its next turn."""
         batch, at_ms = due.batch, self.clock()
         if due.failed is not None and failure is not Failure.DISABLED:
             # The batch was tried: that attempt counts, although it is not repeated in place.

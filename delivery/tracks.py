@@ -1,9 +1,9 @@
 """Chooses which of a destination's events leave together next.
 
-A refused batch has refused events, usually one. A part of it is sent, and the result tells about
-the rest: if the part was taken, the rest has a refused event; if the part was refused, nothing is
-known about the rest (Hwang's generalized binary splitting). This only chooses the events to send:
-an event counts as refused only after it was refused alone.
+A destination refuses a batch because of at least one event in it, usually only one. A part of the
+batch is sent again: if the part is taken, the fault is in the rest; if the part is refused, nothing
+is known about the rest (Hwang's generalized binary splitting). All this only chooses the events to
+send: an event counts as refused only after it was refused alone.
 """
 
 from collections import deque
@@ -62,10 +62,10 @@ class OpenTrack:
     def take(
         self, count_max: int, destination: Destination, *, is_probe: bool = False
     ) -> tuple[DueBatch, Batch | None]:
-        """Return the next request, of at most `count_max` events, and the rest it tells about."""
+        """Return the next request, of at most `count_max` events, and a suspect batch's rest."""
         due = self.waiting.popleft()
         count = due.batch.event_count
-        # One refused event among many is to be expected, and tells nothing about the others.
+        # One refused event among many is to be expected, and says nothing about the others.
         if due.is_suspect and 1 < count <= 2 * count_max:
             first, rest = due.batch.split_at(min(count_max, count // 2))
             return DueBatch(first, is_half=True), rest

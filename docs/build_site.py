@@ -19,7 +19,7 @@ from gateway.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 BUILT = Path("build", "docs")
-# Pages that list all others of their folder, and the name of that list beside them.
+# Pages that list all others of their folder, and their lists' names in the navigation.
 _INDEXES = {"docs/runbooks/README.md": "Runbooks", "docs/adr/README.md": "Decisions"}
 _KINDS = (".md", ".png", ".svg")
 _LINK = re.compile(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")

@@ -1,4 +1,4 @@
-"""Writes pages that follow from code and rows: states, metrics, commands, alerts, benchmarks.
+"""Writes pages from code and data: states, metrics, commands, alerts, benchmarks.
 
 `python docs/generate.py` writes them; with `--check` it only reports whether they are current.
 """  # noqa: INP001 - docs/ is not a package

@@ -1,6 +1,7 @@
 """Builds an answer's status and body from the rejected events and Kafka's reports.
 
-A success covers exactly the events that Kafka reported stored. One unknown event makes it a 504.
+A success covers exactly the events that Kafka reported stored. With one unknown event, the answer
+is a 504.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from gateway.publish.report import Fate, Report
 log = structlog.get_logger()
 
 AnswerHeaders: TypeAlias = tuple[tuple[bytes, bytes], ...]
-# The code of a problem in which all events have this fate.
+# The code of the problem when all events have this fate.
 _CODES = {
     Fate.NOT_STORED: "not_stored",
     Fate.UNKNOWN: "outcome_unknown",
@@ -54,7 +55,7 @@ def unforeseen(request_id: str, error: Exception) -> Answer:
 
 
 def count_outcomes(parsed: ParsedBody, reports: Sequence[Report]) -> Mapping[str, int]:
-    """Count the events of a request by their outcome for the caller."""
+    """Count the events of a request by the outcome that the caller gets for each."""
     # Not a Counter: its methods are Python code, and would take 1.4 µs a request.
     counts = {"accepted": 0, "rejected": len(parsed.rejections)}
     for report in reports:

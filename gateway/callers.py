@@ -60,7 +60,7 @@ class Uses(Protocol):
     here: dict[str, int]
 
     def last_ms(self, secret: Secret) -> int | None:
-        """Return when a text was last used, at any gateway."""
+        """Return when a text of a key was last used, at any gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Caller:
         return self._own(name, configuration.streams.get(name))
 
     def past_stream(self, name: str, configuration: Configuration) -> Stream | RemovedStream:
-        """Return the same, or a removed stream, whose records its owner may still read."""
+        """Return the stream, even if it was removed: its owner may still read its records."""
         known: Stream | RemovedStream | None = configuration.streams.get(name)
         if known is None:
             known = configuration.removed_streams.get(name)
@@ -160,9 +160,9 @@ class Caller:
         return table.tenant == self.tenant and not self.streams
 
     def check_tables(self) -> None:
-        """Refuse keys for some streams, and browser keys, which everybody can see in a page."""
+        """Refuse keys limited to some streams, and browser keys, which everybody can see."""
         if self.streams or self.origins is not None:
-            raise Problem("scope_missing", "Keys for browsers or some streams cannot use tables.")
+            raise Problem("scope_missing", "Tables need a key for all streams, not a browser key.")
 
     def channel(self, name: str, configuration: Configuration) -> Channel:
         """Return the caller's channel of that name."""
@@ -181,7 +181,7 @@ class Caller:
     def check_channels(self) -> None:
         """Refuse links, and keys for some streams: a channel gets notices about all streams."""
         if self.streams or self.has_link:
-            who = "A link" if self.has_link else "A key for some streams"
+            who = "A link" if self.has_link else "A key that is limited to some streams"
             raise Problem("scope_missing", f"{who} cannot use channels.")
 
     def check_signature(self, header: str | None, *, body: bytes, now_ms: int) -> None:
@@ -201,7 +201,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A sender to a stream, as of one configuration."""
+    """A caller who may send to a stream, according to one version of the configuration."""
 
     configuration: Configuration
     caller: Caller
@@ -236,7 +236,7 @@ class Callers:
     def of_request(
         self, headers: Mapping[bytes, str], *, state: Mapping[str, Any], now_ms: int
     ) -> Caller:
-        """Return the sender of the headers; refuse an unknown one or an invalid credential."""
+        """Return the caller that the headers identify; refuse unknown and invalid credentials."""
         authorization = headers.get(b"authorization")
         if not self.is_on:
             self._check_open(headers)
@@ -263,7 +263,7 @@ class Callers:
     def writer(
         self, headers: Mapping[bytes, str], stream: str, *, now_ms: int, known: Writer | None
     ) -> Writer:
-        """Return the writer to a stream, never a page; `known` is valid until a setting changes."""
+        """Return a stream's writer; refuse pages. `known` is valid until a setting changes."""
         configuration = self._config.configuration
         if (
             known is not None

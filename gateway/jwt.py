@@ -12,7 +12,7 @@ from shared.runtime.tokens.reading import TokenError, TokenHolder, bearer_of, re
 
 log = structlog.get_logger()
 
-# As short as a change of the configuration may take: a key rotation changes only the file.
+# A new key in the file must apply as soon as a change of the configuration does.
 _LOOK_S = 2.0
 
 

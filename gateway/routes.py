@@ -56,8 +56,8 @@ _EXPOSED = b"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, Idempotency
 _VARY = (b"vary", b"Origin")
 
 # Browsers send each beacon with their credentials, and send JSON only if credentials are allowed.
-# That is safe, as we read only the key in a beacon's query. Events must not allow it: the client
-# certificate of a person who views the page would count as a key.
+# That is safe, as we read only the key in a beacon's query. The route of events must not allow
+# credentials: the client certificate of a person who views the page would count as a key.
 _CREDENTIALS = {"beacon": ((b"access-control-allow-credentials", b"true"),), "events": ()}
 
 

@@ -129,7 +129,7 @@ class _Parts:
     peers: Peers
     copies: CopiesWatch
     copies_of_tables: TableCopies
-    # Puts rebuilt pipelines in their places.
+    # Replaces pipelines by their rebuilt successors.
     switching: Switching
     # Keeps this machine's copies of tables up to date.
     follow: Callable[[], Coroutine[Any, Any, None]]

@@ -100,8 +100,8 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     start_deadline_s: Seconds = 60.0
     # Below the 30 s after which HTTP clients commonly give up.
     ack_deadline_s: Seconds = 10.0
-    # When Kafka has stored nothing for this long, events that it has not been sent are reported as
-    # not stored, so callers keep them. With the sweep, they get an answer within 2 s.
+    # When Kafka has stored nothing for this long, events that have not been sent to it yet are
+    # reported as not stored, so callers keep them. With the sweep, callers wait at most 2 s.
     queue_deadline_s: Seconds = 1.5
     # Headers that take longer, or a body that stalls for this long, mean a slow-loris attack or a
     # lost peer (nginx: 60 s, Heroku: 30 s). On a usable line a body of 5 MB takes at most 30 s.
@@ -110,13 +110,14 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     receive_total_s: Seconds = 30.0
     # Seconds that a connection stays open without a request.
     keep_alive_s: Count = defaults.KEEP_ALIVE_S
-    # Connections of one process; each costs 13 KB and a descriptor. One more closes the longest
-    # idle connection of the client address that has the most (docs/fleet.md).
+    # Connections of one process; each costs 13 KB and a descriptor. Beyond this number, the client
+    # address with the most connections loses its longest idle one (docs/fleet.md).
     connections_max: Count = 8_192
     # After SIGTERM the gateway is not ready, but takes requests for this long, which gives a load
     # balancer time to notice. On a laptop there is none, so the default is 0.
     drain_notice_s: Annotated[float, Field(ge=0)] = 0.0
-    # Then every request gets its answer: the receive and ack deadlines, and some reserve.
+    # The time for open requests to get their answers after that notice: the receive and ack
+    # deadlines, and some reserve.
     drain_s: Count = 45
 
     # Other servers' limits: nginx takes 4 times 8 KiB, Node 16 KiB, most proxies at most 32 KiB.
@@ -145,7 +146,7 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     tenant_streams_max: Count = 200
     tenant_partitions_max: Count = 2_000
     tenant_destinations_max: Count = 1_000
-    # Spark makes each pipeline's plan again for every job with it.
+    # Spark plans a pipeline again for every job that runs it.
     tenant_pipelines_max: Count = 100
     # Each table is a topic, and a file on every machine that serves it or joins with it.
     tenant_tables_max: Count = 100

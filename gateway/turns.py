@@ -6,7 +6,7 @@ from shared.runtime.tenant_turns import TenantTurns
 # Each search has its own connection to Kafka, and reads as fast as it can. A tenant has at most
 # one turn, so none takes them all.
 _AT_ONCE = 2
-# Longer than one search takes, so that a third caller can get a turn.
+# The longest wait for a turn: longer than one search takes, so that a third caller can get one.
 _TURN_S_MAX = 10.0
 
 

@@ -52,9 +52,9 @@ class Step:
         # The number of workers that have offered all requests and have all answers.
         self.done = 0
         self.has_ended = False
-        # True from its start until Locust reports its end.
+        # True from the step's start until Locust reports its end.
         self.is_running = False
-        # Why it could not begin.
+        # Why the step could not begin.
         self.problem = ""
 
     def begin(self, asked: StepPlan, *, worker: int, workers: int) -> None:
@@ -338,7 +338,7 @@ def _take_report(data: dict[str, Any], **_: Any) -> None:
 
 @events.test_stop.add_listener
 def _end(environment: Any, **_: Any) -> None:
-    # The browser begins the next step, whose shape reads these before that.
+    # If the browser starts another step, Locust reads these flags before that step begins.
     step.has_ended = step.is_running = False
     if isinstance(environment.runner, WorkerRunner) or not step.asked.stream:
         return

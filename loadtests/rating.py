@@ -153,7 +153,7 @@ class RunningStep:
 
 @contextmanager
 def running_step(wanted: RatingPlan, offered: float) -> Iterator[RunningStep]:
-    """Run the generator beside the block; end it with the block at the latest."""
+    """Run the generator while the block runs; stop it at the block's end if it still runs."""
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(

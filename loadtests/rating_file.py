@@ -1,7 +1,7 @@
 """Describes a rating's subject, and writes its result: a file that `hifi plan` reads, and a page.
 
 The whole rating is made here, from its plan and its steps. Its format is that of
-shared/scale/ratings.py, with more members: how it was found, and its caveats.
+shared/scale/ratings.py, with further members for its steps and its caveats.
 """
 
 import json

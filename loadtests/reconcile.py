@@ -19,12 +19,12 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 # A lane's restart after a fault has taken up to half a minute.
 _STANDSTILL_S = 45.0
-# More than the first lane needs in a new Spark on busy cores.
+# Longer than the first lane takes to start in a new Spark on busy cores.
 FIRST_S = 180.0
 _LOOK_S = 0.5
 # A backlog drains at the pace of delivery; events that take longer than this count as missing.
 _DRAIN_S_MAX = 600.0
-# More ids than this nobody follows by hand.
+# Nobody would follow more ids than this by hand.
 _IDS_MAX = 100
 
 
@@ -131,7 +131,7 @@ async def _kept_in_kafka(
             async for record in records.records():
                 where = KafkaPartition(record.origin.topic, record.origin.partition)
                 if record.origin.offset < passed.get(where, 0):
-                    # The retrier has passed it, so the event is elsewhere or lost.
+                    # The retrier has passed this record, so the event is elsewhere or lost.
                     continue
                 there |= {
                     (each.worker, each.number)

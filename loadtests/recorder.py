@@ -52,7 +52,7 @@ class Times:
         return str(self._values.encode().decode())
 
     def take(self) -> str:
-        """Return all values as text and reset; empty if there are none."""
+        """Return all values as text, and reset them; empty if there are none."""
         if not self.count:
             return ""
         text = self.encoded()
@@ -92,7 +92,7 @@ class Recorder:
     def note_answer(
         self, what: str, *, is_good: bool, due_s: float, sent_s: float, ended_s: float, events: int
     ) -> None:
-        """Record an answer; times are seconds since the beginning, `events` were acknowledged."""
+        """Record an answer to `events` acknowledged events; times are seconds since the start."""
         self.times["due"].note(ended_s - due_s)
         self.times["service"].note(ended_s - sent_s)
         self.times["late"].note(sent_s - due_s)

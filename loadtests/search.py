@@ -1,8 +1,8 @@
 """Finds the highest rate that is met: doubles until a step fails, halves the gap, then confirms.
 
 It names one step at a time, so that the caller can wait, cool down, print or give up. An invalid
-step stops the doubling, like a broken one. Then the generator was the limit, and the search says
-so.
+step stops the doubling, as a broken one does, but the result then says that the generator was the
+limit.
 """
 
 import math
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from loadtests.slo import Word
 
-# A gap of 3 % counts as closed. With the margin that Poisson arrivals need below a server's
-# capacity, a rating is then within 5 %.
+# A gap of 3 % counts as closed. As Poisson arrivals also need a margin below a server's capacity,
+# a rating is then accurate to 5 %.
 CLOSE = 1.03
 # From a first guess that is up to 8 times too low, a search takes 9 steps: 4 to find a gap of a
 # factor of 2, and 5 to close it to 2.2 %.

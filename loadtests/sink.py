@@ -26,7 +26,7 @@ from loadtests.recorder import Range, merged
 _LENGTH = b"content-length:"
 _TAKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 _ANSWER_S = 120.0
-# Much more than a destination's requests: a longer one is not from Hifi.
+# Hifi's requests to a destination are much smaller than this.
 _REQUEST_BYTES_MAX = 128 * 1_048_576
 
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 Word = Literal["met", "broken", "invalid"]
 
-# Times from due are wrong by the generator's lateness, which does not matter up to a fifth of the
-# objective.
+# Durations count from the due time, so the generator's lateness makes them wrong. This does not
+# matter while the lateness is at most a fifth of the objective.
 LATE_SHARE_MAX = 0.2
 # Above this share, queues form in the generator (a gevent process at 6,000 requests/s had 97 % and
 # was 98 ms late; at 4,000 requests/s it had 80 % and was 3.8 ms late).
@@ -26,12 +26,12 @@ BACKLOG_GROWTH_S_MAX = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """The objectives. Shares are of offered requests; None means no objective."""
+    """The objectives. Each share is a part of the offered requests; None means no objective."""
 
     p99_ms: float = 100.0
     error_share: float = 0.001
     unsent_share: float = 0.0
-    # Age on arrival at the destination, from due.
+    # Time from an event's due time to its arrival at the destination.
     age_p95_ms: float | None = None
     age_p99_ms: float | None = None
     # Allowed growth of the backlog, as a share of the rate.
@@ -40,7 +40,7 @@ class Slo:
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """The results of a step. The plan had `planned` requests, and the generator `offered` some."""
+    """The results of a step. The generator offered `offered` of the plan's `planned` requests."""
 
     planned: float
     offered: int

@@ -40,7 +40,7 @@ class Fit:
 def fit(points: Sequence[Point], *, by: Literal["share", "absolute"] = "share") -> Usl:
     """Fit the law to points; `by`: errors are relative to the measured rates, or absolute."""
     if len({workers for workers, _ in points}) < POINTS_MIN:
-        raise FitError(f"a fit needs {POINTS_MIN} different numbers of workers, and better more")
+        raise FitError(f"a fit needs at least {POINTS_MIN} different numbers of workers")
     weights = [1 / rate if by == "share" else 1.0 for _, rate in points]
     # Scaling is never better than linear, so negative parameters are set to 0.
     rest = _fitted(points, weights, (0, 1, 2))

@@ -53,7 +53,7 @@ def main() -> None:
 
 async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     """Serve until SIGTERM or SIGINT; a part that dies ends the process."""
-    # Read them now, so that an observer reports a wrong one at its start, even if it stands by.
+    # Read these settings now, so that even a standby observer reports a wrong one at its start.
     _ = settings.signing_key, settings.cluster, settings.mail_server
     stop = _set_by_signals()
     metrics, health, kafka = ObserveMetrics(), Health(), settings.bootstrap_servers
@@ -193,7 +193,7 @@ async def _until_stopped(
         for part in parts:
             if part.done():
                 part.result()
-        # Hand over the lease: another observer takes over at once, without waiting for its end.
+        # Hand over the lease, so that another observer need not wait until it expires.
         stop.set()
         await taking_part
     finally:

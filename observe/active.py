@@ -31,7 +31,7 @@ class ActiveObserver:
         return self._member.is_told and not self._member.held
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Take part until `stop` is set, then hand over; raise an error of the work."""
+        """Take part until `stop` is set, then hand over; raise the error of any failed work."""
         try:
             async with self._tasks:
                 await self._member.run(stop)

@@ -22,7 +22,7 @@ class BooksRow(Struct, frozen=True):
     # None if there is no verdict.
     verdict: StreamVerdict | None = None
     reason: str = ""
-    # 0: it still exists.
+    # 0 if the stream or destination still exists.
     removed_at_ms: int = 0
     # Windows or keys that a pipeline keeps, and their bytes; None if it keeps no state.
     kept: int | None = None

@@ -35,7 +35,7 @@ class ObserveMetrics(Metrics):
         self.gauge(m.OBSERVE_AUDIT_RUN_SECONDS).set(overview.audit.last_run_took_s)
         self.gauge(m.OBSERVE_UNREADABLE_RECORDS).set(overview.audit.unreadable_count)
         self.gauge(m.OBSERVE_LEASE_UP).set(int(not overview.audit.is_elsewhere))
-        # Only the active observer shows values: Prometheus would count those of two twice.
+        # Only the active observer shows values: Prometheus would add up those of two observers.
         values = {} if overview.audit.is_elsewhere else dict(_values(overview))
         # Changed in place, so that a scrape always finds the figures that remain. Streams and
         # destinations that are gone leave neither figures nor alerts behind.

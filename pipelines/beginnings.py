@@ -29,7 +29,7 @@ log = structlog.get_logger()
 _TELL_AGAIN_S = 3_600.0
 # Events of each Kafka partition in a job whose rows are all stored in one transaction.
 _ONCE_EVENTS_MAX = 2_500
-# The wait before a read that failed without Kafka is tried again.
+# The pause after a start that failed, before it is tried again.
 _AGAIN_S = 1.0
 
 
@@ -44,7 +44,8 @@ class Entrance:
     writers: SlotWriters
     sinks: Mapping[str, SinkKind]
     earlier: ArchiveReads
-    # `is_ours` takes a pipeline's name, `is_running` a lane's: both may change while Kafka answers.
+    # `is_ours` takes a pipeline's name, and `is_running` takes a lane's. The results of both may
+    # change during a request to Kafka.
     is_ours: Callable[[str], bool]
     is_running: Callable[[str], bool]
     # The generation that a pipeline is to replace; 0: none.
@@ -188,7 +189,7 @@ async def begins(
     start: Start,
     places: Collection[KafkaPartition],
 ) -> Beginning:
-    """Return the lane's positions as Kafka has them; without any, those where it starts.
+    """Return the lane's positions as Kafka has them; if it has none, those where the lane starts.
 
     Call it once nobody else writes the position: only then is the group's answer final.
     """
@@ -221,6 +222,6 @@ async def _firsts(log: LogClient, start: Start, places: Collection[KafkaPartitio
 
 
 def _within(reach: Reach, end: int) -> Reach:
-    """Clamp to the log, which may have lost its end; records written there later are new."""
+    """Limit the reach to the log, whose end may be lost; later records at its offsets are new."""
     at = min(reach.at, end)
     return Reach(at, max(at, min(reach.until, end)))

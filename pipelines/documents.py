@@ -27,7 +27,7 @@ class Documents:
     states: dict[str, PipelineState] = field(default_factory=dict)
     # Titles whose states are not yet written to Kafka.
     untold: set[str] = field(default_factory=set)
-    # Executors that pipelines have ended in this process, and in earlier ones, by their reports.
+    # The executors that pipelines have ended: in this process, and as earlier processes reported.
     ended: dict[str, EndedExecutors] = field(default_factory=dict)
     ended_before: Callable[[str], EndedExecutors] = lambda _: EndedExecutors()
 

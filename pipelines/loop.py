@@ -237,7 +237,7 @@ class PipelineLoop:
         self._wake.set()
 
     def _look_who_may_call(self, ours: Sequence[Pipeline]) -> None:
-        """Judge pipelines again whose tenant was granted a function, or has lost one."""
+        """Judge again the pipelines of tenants that were granted a function, or have lost one."""
         configuration = self.config.configuration
         before, now = self._granted, {}
         for tenant in {each.tenant for each in ours if calls_of(each)}:
@@ -268,7 +268,7 @@ class PipelineLoop:
                 del self.keepers.by_lane[lane_id]
 
     async def _judge(self, pipeline: Pipeline) -> None:
-        """Ask until there is an answer; start Spark meanwhile, for an accepted document."""
+        """Ask until there is an answer; start Spark meanwhile, in case the document is accepted."""
         refusal, again_s = None, _AGAIN_S
         while self.documents.ours.get(pipeline.title) == pipeline:
             try:

@@ -40,7 +40,7 @@ class PipelineMetrics(LaneMetrics):
         self.gauge(names.PIPELINES_SPARK_UP).set(1)
 
     def lane_gone(self, pipeline: str) -> None:
-        """Remove the gauges of a lane that is gone or no longer ours: its new owner shows it."""
+        """Remove the gauges of a lane that is gone or no longer ours: its new owner shows them."""
         kept = (names.PIPELINES_KEPT, names.PIPELINES_KEPT_BYTES)
         for metric in (self.up, self.stalled_s, self.progress_age_s, *kept):
             gauge = self.gauge(metric)

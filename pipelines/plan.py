@@ -192,7 +192,7 @@ def after(step: Step, rows: DataFrame, look_ups: Mapping[str, LookUp]) -> DataFr
             key = expression(step.key).cast("string").cast("binary")
             rows = rows.withColumn(f"{OURS}out_key", alive(key))
         case Dedupe():
-            # The caller keeps the keys and finds out whether this one was seen before.
+            # The caller keeps the keys, and finds out whether this key was seen before.
             seen = F.substring(F.sha2(expression(step.dedupe.key).cast("string"), 256), 1, 32)
             rows = rows.withColumn(f"{OURS}seen", alive(seen))
         case WindowStep():

@@ -79,7 +79,8 @@ async def _run(
         pulse = Pulse()
         health.must_turn("the loop that plans pipelines", pulse, within_s=_LOOP_WITHIN_S)
         former = settings.home / "lease.json"
-        # This folder's last process has ended: leave for it, so that nobody waits for its timeout.
+        # This folder's last process has ended: leave the group in its name, so that nobody waits
+        # for its timeout.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:
@@ -103,7 +104,7 @@ async def _run(
 
 
 def _trials(loop: PipelineLoop, servers: str) -> Trials:
-    """Make the runner of trials, which answers beside the pipelines if the slot is ours."""
+    """Make the runner of trials; it answers those whose slot this process holds."""
     return Trials(
         bootstrap_servers=servers,
         judge=loop.judge,

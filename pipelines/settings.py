@@ -31,17 +31,18 @@ class PipelinesSettings(LaneProcessSettings, SecretSettings):
     slots: int = Field(default=16, ge=4)
     # How long a job should take: after a longer one, the next has fewer events.
     time_box_s: float = Field(default=5.0, gt=0)
-    # The most events of each Kafka partition in a job that one pipeline has to itself.
+    # The maximum number of events of each Kafka partition in a job that one pipeline has to itself.
     micro_batch_events_max: int = Field(default=50_000, ge=1)
     # A job that takes longer is cancelled: some event in it cannot be processed.
     job_s_max: float = Field(default=60.0, gt=0)
     # The same for a job that writes outside Kafka, where targets may be slow: such a target counts
     # as away, and the job is tried again.
     sink_job_s_max: float = Field(default=300.0, gt=0)
-    # The most such jobs at the same time, each with at most two tasks; jobs of pipelines that have
-    # just failed may take half of these places.
+    # The maximum number of jobs with sinks at the same time, each with at most two tasks. Jobs of
+    # pipelines that have just failed may take half of these places.
     sink_jobs_max: int = Field(default=4, ge=2)
-    # The most own jobs at the same time, for pipelines that are far behind, fail or are slow.
+    # The maximum number of own jobs at the same time, for pipelines that are far behind, fail or
+    # are slow.
     own_jobs_max: int = Field(default=4, ge=1)
     # How long an archive gathers events for its next objects, and the number of events of one Kafka
     # partition at which it stops waiting.
@@ -53,9 +54,9 @@ class PipelinesSettings(LaneProcessSettings, SecretSettings):
     # Whether databases may be at private addresses (loopback, RFC 1918, ...): no customer's setting
     # may reach into the network that Hifi runs in, unless the operator allows it.
     allow_private: bool = False
-    # Where SQLite files are, in a folder for each tenant. Without it, nobody may have any.
+    # The folder of SQLite files, with a folder for each tenant. If it is not set, none are allowed.
     sqlite_folder: Path | None = None
-    # The time between two looks at the ends of the streams: it adds to each event's delay.
+    # The time between two checks of the ends of the streams: it adds to each event's delay.
     look_s: float = Field(default=0.1, gt=0)
 
     @property

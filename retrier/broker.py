@@ -1,7 +1,7 @@
 """Tells the retrier the time, and which events are due.
 
 The broker stamps records (LogAppendTime), so within a Kafka partition they become due in offset
-order. The retrier also asks the broker for the time, so that no clock of ours makes one early.
+order. The retrier also asks the broker for the time, so that no clock of ours sends one early.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _STAMP_AGE_S_MAX = 10.0
 
 @dataclass(frozen=True, slots=True)
 class BrokerTime:
-    """The broker's clock at a stamp, continued by a clock that no change of our time can step."""
+    """The broker's time at a stamp, advanced by a clock of ours that is never set."""
 
     stamp_ms: int
     seen_s: float
@@ -70,7 +70,7 @@ class Broker:
         producer = await self._writing()
         numbers = await producer.partitions_for(PROBE)
         leader_of = producer.client.cluster.leader_for_partition
-        # One record for each broker that leads any.
+        # One record for each broker that leads any Kafka partition of the topic.
         asked = {leader_of(KafkaPartition(PROBE, number)): number for number in numbers}
         reports = [await producer.send(PROBE, b"", partition=n) for n in asked.values()]
         done, _ = await asyncio.wait(reports, timeout=_STAMP_TIMEOUT_S)
@@ -85,7 +85,7 @@ class Broker:
         return earliest - skew_ms
 
     async def _writing(self) -> KafkaProducer:
-        # Several may ask at once.
+        # Several tasks may ask at once.
         async with self._starting:
             if self._producer is None:
                 # The stamp is the leader's own: no replica need have the record.
@@ -101,8 +101,8 @@ async def due_ends(
 
     A Kafka partition is absent from either if that is unknown now.
     """
-    # Fetch the ends first: a record that arrives between the two requests is not due, and would
-    # seem due if a later end stood for "no record is that young".
+    # Fetch the ends first. Where all records are old enough, the due events end at the log's end: a
+    # later end would include a record that arrived between the two requests and is not due.
     ends = await log.ends(delays_s)
     due_by_ms = {
         where: max(0, now_ms - round(delay_s * 1000) + 1) for where, delay_s in delays_s.items()

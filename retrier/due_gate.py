@@ -9,15 +9,15 @@ from shared.event.topics import is_of_parked
 
 # A micro-batch has room for this many Kafka partitions' worth of events.
 _MICRO_BATCH_PARTITIONS = 2
-# Parked events get at least a tenth of the limit for others.
+# Parked events get at least a tenth of `events_max`.
 _PARKED_PART = 10
 
 
 def bounded(begins: Position, due: Position, *, events_max: int) -> Ranges:
     """Return the ranges to send next: only due events, and at most `events_max` of each.
 
-    Parked events may be many events of one destination. They get the room that tried events leave,
-    and at least a tenth.
+    There may be many parked events, all of one destination. Parked events get the room that tried
+    events leave, and at least a tenth of `events_max`.
     """
     counts = {where: max(0, due.get(where, at) - at) for where, at in begins.items()}
     tried = [min(count, events_max) for w, count in counts.items() if not is_of_parked(w.topic)]

@@ -1,7 +1,7 @@
-"""Tracks waiting events whose other copy may arrive first, and writes which are read again.
+"""Tracks waiting events whose copies may arrive first, and records that are read again.
 
-All of this is in Kafka, in `hifi.lanes` (ADR 0117). While that cannot be read, nothing waits: then
-all due events say that they may be repeats.
+All of this is in Kafka, in `hifi.lanes` (ADR 0117). While that topic cannot be read, nothing waits
+for it: all due events are then labelled as possible repeats.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class KnownDoubts:
                 yield RETRIER, (topic, number, reach.at, WHATEVER)
 
     async def read_again(self, ranges: Ranges, *, now_ms: int) -> None:
-        """Write which ranges are about to be read again."""
+        """Record which ranges are about to be read again."""
         known = self.marks.repeats
         news = unsaid(known, {Strand(RETRIER, where): each for where, each in ranges.items()})
         await self.outlet.store([repeats_record(*each) for each in news.items()])

@@ -22,7 +22,7 @@ class RetryLane:
     delays_s: Mapping[str, float]
     time_box_s: float
     patience_s: float | None
-    # The most that an owner's time limit for a destination may be.
+    # The maximum of the time limit that an owner may set for a destination.
     timeout_s_max: float = math.inf
 
 
@@ -42,8 +42,8 @@ def plan_of(lane: RetryLane, settings: RetrierSettings) -> Plan:
     return Plan(
         reads="retry",
         destinations={},
-        # Retry once in place, for a connection that breaks: a destination that is down must not
-        # delay the others' due events for the second that delivery gives it.
+        # Retry only once in place, in case a connection broke. Delivery retries again after a
+        # second, but here a destination that is down must not hold up the others' due events.
         schedule=replace(settings.schedule, local_delays_s=settings.schedule.local_delays_s[:1]),
         time_box_s=lane.time_box_s,
         patience_s=lane.patience_s,

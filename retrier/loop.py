@@ -2,7 +2,7 @@
 
 One lane serves all destinations and waits for none of them for long. Due events of a slow one move
 to the other lane, which waits (ADR 0051). Each lane has one micro-batch at a time for each Kafka
-partition number: a slow destination delays those of its number, and no other (ADR 0067).
+partition number: a slow destination delays only events of its own number (ADR 0067).
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class RetryLoop:
         return f"no answer from Kafka for {_SILENCE_S_MAX:g} s" if is_silent else None
 
     async def meet(self) -> None:
-        """Check that there are tiers, and how many processes can share them."""
+        """Check that the tiers exist; raise SetupError if they do not."""
         if not await self._places():
             raise SetupError(
                 f"Kafka at {self.settings.bootstrap_servers} has no topic {retry_topic(SLOW.name)}:"
@@ -317,7 +317,7 @@ class RetryLoop:
             why = f"{type(error).__name__}: {str(error).strip()[:300]}"
             reports = {where: end._replace(error=why) for where, end in reports.items()}
         try:
-            # Other processes may already own some of it.
+            # Other processes may already own some of the job's Kafka partitions.
             ours = [place for place, reach in begun.items() if self._reaches.get(place) is reach]
             for where in ours:
                 at, is_unsure = reports[where].at, is_begun and reports[where].error
@@ -326,7 +326,7 @@ class RetryLoop:
             self._note(queue, [reports[where] for where in ours], began_s)
             with suppress(*AWAY):
                 await self._go_on_without(place for place in ours if reports[place].is_gone)
-                # If that fails, the next look writes it.
+                # If this write fails, the next check repeats it.
                 await self._write(ours)
             self._tell()
         finally:
@@ -366,7 +366,7 @@ class RetryLoop:
         return [end for ends in self.tasks.run([job], pool=queue.lane) for end in ends]
 
     async def _write(self, places: Iterable[KafkaPartition]) -> None:
-        """Write positions, and how far they may go, unless Kafka already has them."""
+        """Write the positions, and how far events may have been sent, unless Kafka has both."""
         known, reaches = self._told, self._reaches
         news = {
             where: reaches[where]
@@ -377,7 +377,7 @@ class RetryLoop:
         known |= {where: reach for where, reach in news.items() if reaches.get(where) is reach}
 
     def _standing_for(self, news: Mapping[KafkaPartition, Reach]) -> Standing | None:
-        """Return the standing to write with; None if any of them was lost, even if it came back."""
+        """Return the standing to write with; None if we lost any of these, even for a while."""
         is_ours = self.member.held.issuperset(where.partition for where in news)
         is_same = all(self._reaches.get(where) is reach for where, reach in news.items())
         return self.member.standing if is_ours and is_same else None

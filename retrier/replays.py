@@ -1,7 +1,7 @@
 """Carries out replays: puts their events, slice by slice, into the tiers that the retrier sends.
 
 The events of a slice and the replay's position after it are one transaction of the replay's only
-writer (ADR 0109): a writer that dies or is overtaken leaves no event out, and writes none twice.
+writer (ADR 0109): a writer that dies or is replaced leaves no event out, and writes none twice.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ log = structlog.get_logger()
 
 _GROUP = lease_group("replays")
 _LOOK_S = 0.5
-# The most events of a slice that are sent, the most that are looked at, and their bytes.
+# The limits of a slice: events that are sent, events that are looked at, and bytes.
 _CHUNK, _LOOKED_MAX, _BYTES_MAX = 500, 5_000, 4_000_000
-# Skipping an event is this many times less work than sending it.
+# Sending an event is this many times as much work as skipping it.
 _LOOKED_PER_SENT = 10
 # The pause after a fault that may pass.
 _PAUSE_S = 5.0

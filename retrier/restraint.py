@@ -19,15 +19,15 @@ from shared.runtime.kafka.leases.fenced_positions import FencedPositions
 from shared.runtime.kafka.reader import KafkaReader
 from shared.runtime.kafka.state_topic import StateFeed
 
-# The most waiting events of all replays of a tenant; the others stay in their streams.
+# The maximum number of waiting events of all replays of a tenant; others stay in their streams.
 WAITING_MAX = 20_000
-# A destination with more events parked within the first tier's delay gets more than it takes.
+# A destination that parks more events than this in the first tier's delay gets more than it takes.
 _PARKED_MAX = 500
 _SHUT = (FlowState.OPEN, FlowState.HALF_OPEN, FlowState.HELD, FlowState.RATE_LIMITED)
 
 
 def part_of(tenant: str, running: Sequence[str]) -> float:
-    """Return the share of one of a tenant's replays; tenants with replays get equal ones."""
+    """Return the share of one replay of a tenant; all tenants with replays get equal shares."""
     return 1 / len({tenant, *running}) / max(1, running.count(tenant))
 
 

@@ -97,7 +97,8 @@ async def _run(
         health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)
         health.needs(lambda: loop.problem)
         former = settings.home / "lease.json"
-        # This folder's last process has ended: leave for it, so that nobody waits for its timeout.
+        # This folder's last process has ended: leave the group in its name, so that nobody waits
+        # for its timeout.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:

@@ -20,13 +20,13 @@ class RetrierSettings(SparkProcessSettings):
     # Half of the slots are for micro-batches that wait for slow destinations; an unused slot costs
     # nothing.
     slots: int = Field(default=32, ge=2)
-    # How long the micro-batches of due events, which all destinations share, start requests. With
-    # the second that they wait for an answer, and a look, this is the most that other events are
-    # late by.
+    # For how long a micro-batch of due events, which all destinations share, may start requests.
+    # Other events are late by at most this time, plus the second that the micro-batch waits for an
+    # answer, plus the time between two checks.
     time_box_s: float = Field(default=1.0, gt=0)
     # The same for events of destinations that answer slowly, which wait for one another only.
     slow_time_box_s: float = Field(default=5.0, gt=0)
-    # How often to look for due events in each tier: the most that an event is late by.
+    # How often to look for due events in each tier: no event is late by more than this time.
     look_s: float = Field(default=0.5, gt=0)
     # Per Kafka partition and micro-batch, so that one tier's many events do not delay another's
     # few. Parked events, which may be many, get a tenth of this while others are due.

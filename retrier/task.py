@@ -1,7 +1,7 @@
 """Sends due events in a Spark task, by destinations' present settings and the broker's time.
 
-No plan names a destination: each task looks them up when its events are due. So correcting a wrong
-address rescues the waiting events.
+No plan names a destination: each task looks up its events' destinations when the events are due. So
+correcting a wrong address rescues the waiting events.
 """
 
 import asyncio
@@ -26,11 +26,12 @@ from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.spark.task_tries import is_another_try
 
-# A record has waited at least the shortest tier's delay since some lane knew its destination, so a
-# configuration that is younger than that also has it. For real time, 30 s would be too old.
+# A lane knew a due record's destination before the record waited, for the shortest tier's delay at
+# least. So a configuration that is younger than this delay has the destination as well. But this
+# delay is usually 30 s, and other settings in such a configuration would be too old.
 _CONFIG_AGE_S_MAX = 5.0
-# The most bytes of events without an outcome in a part: 16,000 events of 500 bytes. The answer that
-# reaches this limit may exceed it, by up to the size of an unpacked answer.
+# The maximum size of events without an outcome in a part: 16,000 events of 500 bytes. The answer
+# that reaches this limit may exceed it, by up to the size of an unpacked answer.
 _BYTES_MAX = 8 * 1_048_576
 # A first read from Kafka takes a tenth of a second; a worker that waits this long fails its task.
 _START_TIMEOUT_S = 30.0
@@ -160,7 +161,8 @@ class _BatchPart:
         except (Exception, asyncio.CancelledError) as caught:
             task = asyncio.current_task()
             if isinstance(caught, asyncio.CancelledError) and (task is None or task.cancelling()):
-                # This task itself is cancelled. If something that it awaits is, that is a fault.
+                # This task itself is cancelled; if only something that it awaits is cancelled, that
+                # is a fault.
                 raise
             error = f"{type(caught).__name__}: {caught}"[:300]
             is_gone = isinstance(caught, DataGoneError)
@@ -217,7 +219,7 @@ class _BatchPart:
         return records, at
 
     async def _store(self, outcomes: Sequence[RecordOut]) -> None:
-        """Store outcomes, except of events that another process has now: it reports on them."""
+        """Store outcomes, except those of events that another process now has and reports on."""
         if self.job.plan.clock() > self.job.plan.ours_until_ms:
             positions = FencedPositions(self.job.bootstrap_servers, self.job.group)
             try:

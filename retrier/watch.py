@@ -27,7 +27,7 @@ class LaneWatch:
         default_factory=lambda: defaultdict(Counter)
     )
     _not_before_s: dict[KafkaPartition, float] = field(default_factory=dict)
-    # Since when each has had due events without progress, and the lanes stalled for too long.
+    # When each began to have due events without progress, and the lanes stalled for too long.
     _behind_s: dict[KafkaPartition, float] = field(default_factory=dict)
     _stalled: set[str] = field(default_factory=set)
 
@@ -41,7 +41,7 @@ class LaneWatch:
     def died(
         self, lane: str, places: Collection[KafkaPartition], why: str, *, now_s: float
     ) -> None:
-        """Log a death; the lane plans them again after 0, 1, 3, 7, 15 and then every 30 s."""
+        """Log a death; its Kafka partitions are planned again after 0, 1, 3, 7, 15, then 30 s."""
         deaths = self._deaths[lane]
         for where in places:
             wait_s = min(2.0 ** min(deaths[where], 6) - 1, RESTART_WAIT_S_MAX)

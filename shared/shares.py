@@ -13,7 +13,7 @@ def share(rate: float, *, mine: float, others: Sequence[float]) -> float:
     for index, want in enumerate(wants):
         even = left / (len(wants) - index)
         if want > even:
-            # Wants are sorted: nobody from here on gets all that it wants.
+            # Wants are sorted: neither this member nor a later one gets all that it wants.
             return min(mine, even)
         left -= want
     return mine + left / len(wants)

@@ -32,7 +32,7 @@ def shares(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
     claims = _claims(held)
     stay = [member for member in held if slot_count not in held[member]]
     each, odd = divmod(slot_count, max(len(stay), 1))
-    # The member with the most slots comes first and gets an odd slot, so one slot less must move.
+    # Members with the most slots come first and get the remaining slots, so fewer slots move.
     members = sorted(stay, key=lambda member: (-len(held[member]), member))
     sizes = {member: each + (rank < odd) for rank, member in enumerate(members)}
     kept = {

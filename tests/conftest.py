@@ -90,9 +90,9 @@ def _no_kafka_client_is_left_open() -> Iterator[None]:
 def _commands_leave_the_logs_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Keep the output of a command that runs in the tests' own process separate from the logs.
 
-    Its output is closed when it ends, and every service in the same process would fail at its next
-    line. Also, lines that a service logs meanwhile are not the command's output. So the lines go
-    where the process itself complains.
+    The command's output is closed when it ends, and every service in the same process would fail at
+    its next log line. Also, lines that a service logs meanwhile are not the command's output. So
+    log lines go to the standard error of the process itself.
     """
     commands = sys.modules.get("deploy.cli.commands")
     if commands is None:

@@ -1,4 +1,4 @@
-"""A store for figures about archives, and archives in it."""
+"""The store that benchmarks of archives use, and pipelines that archive streams in it."""
 
 import os
 
@@ -10,7 +10,7 @@ from shared.runtime.secret_box import SecretBox
 
 
 def folder_store(bench: Bench) -> OpenStore:
-    """Make the store `archive`, a folder, for pipelines processes that are started after this."""
+    """Make a folder, which later processes use as their store `archive`."""
     bench.folder.mkdir(parents=True, exist_ok=True)
     folder, stores = bench.folder / "kept", bench.folder / "stores.toml"
     stores.write_text(f'[archive]\nurl = "file://{folder}"\n')

@@ -58,7 +58,7 @@ def beside_delivery(
 
 @dataclass
 class _Deliveries:
-    """Runs deliveries, each to a new destination, so that it begins with the first event."""
+    """Runs deliveries, each to a new destination, so that each begins with the first event."""
 
     sink: LagSink
     driver: Driver

@@ -74,8 +74,8 @@ func readAnswer(status int, header http.Header, body []byte, count int) answer {
 	return read
 }
 
-// isNothingStored reports whether nothing of the request was stored. With any other status it may be,
-// unless the answer says more.
+// isNothingStored reports whether nothing of the request was stored. With any other status,
+// events may have been stored, unless the answer says otherwise.
 func isNothingStored(status int) bool {
 	return status == 408 || status == 409 || status == 425 || status == 429 || status == 503
 }
@@ -90,7 +90,7 @@ func isOfTheSetup(status int) bool {
 	return status >= 300 && status < 400
 }
 
-// listedIn reads the entries of events that were not accepted; false unless they match the request.
+// listedIn reads the entries of events that were not accepted, and reports whether they match the request.
 func listedIn(said map[string]any, count int) (answer, bool) {
 	results, isList := said["results"].([]any)
 	accepted, isNumber := whole(said["accepted"])
@@ -149,7 +149,7 @@ func sentence(status int, header http.Header, said map[string]any, code string) 
 	return fmt.Sprintf("The server is not a Hifi gateway (%s): check the address.", where)
 }
 
-// retryAfter is negative if the answer asks for no pause. A date counts from the answer's Date, as clocks differ.
+// retryAfter is negative if the answer asks for no pause. A date is compared with the answer's own Date, as clocks differ.
 func retryAfter(header http.Header) time.Duration {
 	asked := strings.TrimSpace(header.Get("Retry-After"))
 	wait := time.Duration(-1)

@@ -26,7 +26,7 @@ type pace struct {
 
 func newPace() *pace { return &pace{sooner: make(chan struct{})} }
 
-// turn waits until a request may be sent; false if the context ends first.
+// turn waits until a request may be sent; it returns false if the context ends first.
 func (p *pace) turn(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		p.mu.Lock()

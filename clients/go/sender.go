@@ -27,7 +27,7 @@ var (
 
 var streamName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,99}$`)
 
-// The memory of an event besides its bytes.
+// The memory that an event takes besides its bytes.
 const overheadBytes = 64
 
 // Options of a sender; zero values mean the defaults.
@@ -78,7 +78,7 @@ type Sender struct {
 	freed chan struct{}
 }
 
-// batch has events that are sent together; part of a batch also has their places in it.
+// batch has events that are sent together; part of a batch also has their places in the whole batch.
 type batch struct {
 	lines  [][]byte
 	ids    []string
@@ -152,7 +152,7 @@ func (s *Sender) Send(ctx context.Context, event any, attributes ...Attribute) (
 	}
 }
 
-// take adds a line to the open batch; without room, it returns a channel to wait for.
+// take adds a line to the open batch; without room, it returns a channel to wait on.
 func (s *Sender) take(id string, line []byte) (*Sent, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +200,7 @@ func (s *Sender) Flush(ctx context.Context) error {
 	}
 }
 
-// Close takes no more events, and sends the rest until the context ends. If it ends too early, the
+// Close takes no more events, and sends the rest until the context ends. If the context ends too early, the
 // remaining events get their fates, and Close returns the context's error.
 func (s *Sender) Close(ctx context.Context) error {
 	s.mu.Lock()

@@ -246,7 +246,7 @@ func TestFullMemoryStopsTheSenderAndLosesNothing(t *testing.T) {
 		count++
 	}
 	want(t, count > 20 && count < 100, true)
-	// With a gateway that answers, memory gets room again.
+	// If the gateway answers, events leave memory, and Send goes on.
 	working := ours(t, Options{MemoryBytesMax: 10_000})
 	for range 200 {
 		sentBy(t, working, map[string]string{"text": strings.Repeat("x", 100)})

@@ -24,7 +24,7 @@ from shared.runtime.tokens.reading import (
 )
 
 BACK = "/sign-in/back"
-# People wait for these requests. They have their own threads, so that other users do not wait.
+# People wait for these requests, which have their own threads so that other users do not wait.
 _TIMEOUT_S, _THREADS, _ASKED_AT_ONCE_MAX = 5.0, 4, 16
 _ANSWER_BYTES_MAX = 1_048_576
 # Its metadata and keys change rarely, but a withdrawn key must be dropped within this time.
@@ -146,7 +146,7 @@ class Provider:
             return self._known
 
     async def _newer_keys(self, about: _About, keys: KeySet) -> KeySet:
-        """Return its current keys, fetched at intervals, as anybody can make up a key id."""
+        """Return its current keys; fetch them seldom, as anybody can send made-up key ids."""
         async with self._lock:
             if self._known is not None and self._known[1] is not keys:
                 return self._known[1]

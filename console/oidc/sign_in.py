@@ -1,4 +1,4 @@
-"""Signs people in with an OpenID provider: sends the browser there, and takes it back with a code.
+"""Signs people in with an OpenID provider: sends the browser there, which returns with a code.
 
 A sign-in in progress is in a sealed cookie; the server stores nothing.
 """
@@ -81,7 +81,7 @@ class OpenIdSignIn:
         return response
 
     async def come_back(self, request: Request) -> Response:
-        """Take a browser back, with a code or with the provider's error."""
+        """Answer a browser that comes back with a code or with the provider's error."""
         begun, query = self._begun(request), request.query_params
         if begun is None or not hmac.compare_digest(
             query.get("state", "").encode(), begun[0].encode()

@@ -199,7 +199,7 @@ def _rows(letters: Letters, *, may_change: bool) -> Safe:
 
 
 def _again(letter: Mapping[str, Any]) -> Child:
-    """Return a link to the question before this letter is sent again; its time finds it fast."""
+    """Return a link to the question before a redrive of this letter; its time limits the search."""
     if "problem" in letter or not letter["id"]:
         return ""
     if is_pipelines(stream_and_name(letter["destination"])[1]):

@@ -31,7 +31,7 @@ CHOSEN = ("stream", "destination", "reason")
 DEAD_ASKED = (*CHOSEN, "page")
 # Few enough for a phone.
 _ROWS_MAX = 20
-# The most entries that a person would scan to choose one.
+# The maximum number of entries that a person would scan to choose one.
 _CHOICES_MAX = 200
 _DIGITS_MAX = 8
 # The largest difference between the clocks of the broker and of the service that dates the letter.
@@ -140,7 +140,7 @@ def dead_page(context: PageContext, asked: Mapping[str, str], *, may_change: boo
 def filter_form(
     path: str, every: Iterable[GivenUp], asked: Mapping[str, str], *more: Child
 ) -> Safe:
-    """Return the form with the existing values to choose from, always with the current choice."""
+    """Return the form to choose from the existing values; the current choice is always included."""
     stream = asked.get("stream", "")
     ours = [each for each in every if stream in {"", each.stream}]
     there = {
@@ -200,7 +200,7 @@ def _why(each: GivenUp) -> Safe:
 
 
 def _over_time(group: DeadGroup, at_ms: int) -> Safe:
-    """Draw the number given up in each quarter of a day."""
+    """Draw how many events were given up in each quarter of a day."""
     newest_ms = at_ms - at_ms % DEAD_STEP_MS
     steps = range(newest_ms - (DEAD_STEPS - 1) * DEAD_STEP_MS, newest_ms + 1, DEAD_STEP_MS)
     values = [float(group.given_up.get(step_ms, 0)) for step_ms in steps]

@@ -172,7 +172,7 @@ def _hero(context: PageContext, said: str) -> Safe:
 def _streams(context: PageContext, ordered: Sequence[DestinationView], *, may_change: bool) -> Safe:
     overview = context.overview
     streams = overview.streams
-    # With a problem, events may exist that could not be read: that is no first use.
+    # If there is a problem, unreadable events may exist, so this may not be the first use.
     steps = NOTHING
     if is_first_use(overview) and not overview.problem:
         has_key = bool(context.configuration.keys)
@@ -227,7 +227,7 @@ def _removed(removed: Sequence[RemovedView]) -> Safe:
         ]
         for gone in removed
     ]
-    caption = "Outcomes of the events that each destination had read before it was removed"
+    caption = "Outcomes of events up to the position of each destination when it was removed"
     return section("Removed", table(heads, rows, caption=caption, numbers_from=2))
 
 

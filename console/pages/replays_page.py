@@ -1,6 +1,7 @@
 """Shows the replays of a stream and their progress; forms start and cancel them.
 
-A replay is counted before it starts. It continues when the person who started it leaves.
+The events of a replay are counted before it starts. It goes on without the person who
+started it.
 """
 
 import re
@@ -130,7 +131,7 @@ def _replay_id(asked: PageRequest) -> str:
 
 
 def _begin(asked: PageRequest, stream: str, destination: str) -> Safe:
-    """Return the link to the form, or the command for somebody with the permission."""
+    """Return the link to the form; if the viewer may not use it, the command for somebody else."""
     if stream not in asked.context.configuration.streams:
         return NOTHING
     if not asked.viewer.may_change:
@@ -153,7 +154,7 @@ def _row(asked: PageRequest, stream: str, replay: Mapping[str, Any]) -> list[Chi
     destination, is_running = replay["destination"], replay["state"] == "running"
     why = replay["waits_because"] or replay["failed_because"]
     cancels = f"{CANCEL}?{urlencode({'stream': stream, 'id': replay['id']})}"
-    # All dead letters of the destination since the replay started; some may be others.
+    # All dead letters of the destination since the replay started, even those of other events.
     died = letters_path(stream=stream, destination=destination, **{"from": replay["created_at"]})
     return [
         fragment(code(replay["id"]), tag("span", _span(replay), class_="why under")),

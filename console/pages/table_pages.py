@@ -26,7 +26,7 @@ from shared.runtime.control_client import RefusedError
 
 PATH = "/tables"
 _PIPELINES = "/pipelines"
-# The most tables on one page.
+# The maximum number of tables on one page.
 _TABLES_MAX = 100
 # Longer than any name or key.
 _TEXT_CHARS_MAX = 1_000

@@ -1,4 +1,4 @@
-"""Chooses the axes of charts over time: round values upwards, round times along."""
+"""Chooses the axes of charts over time: round values on the vertical one, round times below."""
 
 import math
 import time

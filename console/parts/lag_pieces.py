@@ -11,7 +11,8 @@ from observe.lag.time_shares import time_shares
 from shared import wording
 from shared.proof.overview import DestinationView, Quantiles, Stage
 
-# The stages in the order that events pass them, and in the order of colours: pipelines came last.
+# The stages in the order that events pass them, and in the order of their colours, in which the
+# stage of pipelines is last because it was added last.
 _STAGES = tuple(stage.value for stage in Stage)
 _COLOURS = (*(stage for stage in _STAGES if stage != Stage.PIPELINE.value), Stage.PIPELINE.value)
 

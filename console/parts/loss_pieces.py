@@ -16,7 +16,7 @@ from shared.proof.overview import DestinationView, MinuteBooks, MinuteState
 MINUTES_SHOWN = 60
 # With more rows than this, each run of similar minutes becomes one cell.
 _EACH_MAX = 10
-# The most destinations with a row, worst first.
+# The maximum number of destinations with a row, worst first.
 _ROWS_MAX = 50
 # The alert's threshold for a large loss.
 _MUCH = 0.01

@@ -18,7 +18,7 @@ class Safe(str):
 Child: TypeAlias = Safe | str | int | Iterable["Child"] | None
 Attribute: TypeAlias = str | int | float | bool | None
 
-# Elements without content and end tag.
+# Elements without content or an end tag.
 _VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 # Attributes that a browser would follow or load.
 _PATHS = frozenset({"href", "src", "action", "formaction"})

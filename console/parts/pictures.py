@@ -25,9 +25,10 @@ from shared.proof.overview import DestinationView
 ASKED = ("range", "table")
 _NAMES = [each.name for each in RANGES]
 _NOBODY = "not observed"
-# Pages are built every second, but their charts change only every ten. These take some megabytes.
+# Pages are built every second, but their charts change only every ten, so this many drawings are
+# kept. They take some megabytes.
 _DRAWN_MAX = 32
-# Reading this many takes 20 ms, which is needed again at each step while somebody looks.
+# Reading this many takes 20 ms, and is repeated at each step while somebody looks.
 _TOGETHER_MAX = 200
 
 
@@ -315,6 +316,6 @@ def stream_spark(stream: str, context: PageContext) -> Safe:
 
 
 def _thinned(values: Sequence[float]) -> list[float]:
-    """Return the highest of each three points: a list has no room for more."""
+    """Return only the highest of every three points: a list has no room for more."""
     return [axes.highest_of([three]) if any(not math.isnan(each) for each in three) else UNKNOWN
             for three in (values[at : at + 3] for at in range(0, len(values), 3))]  # fmt: skip

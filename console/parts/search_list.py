@@ -11,7 +11,7 @@ from console.parts.markup import NOTHING, Safe, tag
 from console.parts.pieces import pager
 from shared import wording
 
-# The most rows on a page, however many entries there are.
+# The maximum number of rows on a page, however many entries there are.
 ROWS_MAX = 100
 # The longest part of a name to search for.
 _TEXT_CHARS_MAX = 200

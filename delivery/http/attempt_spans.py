@@ -1,4 +1,4 @@
-"""Makes the spans of attempts and of dead letters: one in each trace that has events of them.
+"""Makes the spans of attempts and of dead letters: one in each trace of their events.
 
 At most 16 traces of a batch get a span of the attempt; a dead letter always gets its span.
 """

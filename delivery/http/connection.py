@@ -18,7 +18,7 @@ from delivery.http.reply_room import ReplyRoom, RoomPlace
 from shared.retry.attempt import Failure
 from shared.runtime.certificates import refusal_of_ours
 
-# The most that is read of a reply: enough to reuse the connection after any sensible one. A head
+# At most this much of a reply is read: enough to reuse the connection after sensible ones. A head
 # must fit as well.
 REPLY_BYTES_MAX = 65_536
 _SWITCHING_PROTOCOLS = 101
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         try:
             self._transport.write(request)
             if self._transport.is_closing():
-                # It was lost before, or the first bytes were answered with a reset.
+                # The connection was lost before, or the first bytes were answered with a reset.
                 detail = "closed before the request could be sent"
                 is_stale = self._exchange_count > 0
                 self._end(Failure.RESET_BEFORE_SENT, detail, is_stale=is_stale)

@@ -26,7 +26,7 @@ from shared.runtime.resolver import (
     said_by,
 )
 
-# The most addresses of one host to try; names have more to spread load, and two would do.
+# Try at most this many addresses of a host. Two would do; some hosts have many, to spread load.
 _ADDRESSES_MAX = 4
 _PORTS = {"http": 80, "https": 443}
 # Errors of this machine's own resources, which are not failures of the destination.

@@ -7,7 +7,7 @@ from delivery.http.connection import Connection
 
 # Shorter than the idle limits of common servers (uvicorn 5 s, nginx 75 s): we close first.
 KEEP_ALIVE_S = 4.0
-# The most, for all destinations of a worker process together. With the connections in use and the
+# The maximum for all destinations of a worker process together. With the connections in use and the
 # files of flows, this is well below the descriptors that a worker asks for (worker_daemon.py).
 IDLE_MAX = 512
 
@@ -23,7 +23,8 @@ class IdleConnections:
         place.append(connection)
         self._places[connection] = place
         if len(self._places) > IDLE_MAX:
-            # Close the oldest of the endpoint with the most; among equals, the longest idle one.
+            # The endpoint with the most idle connections loses the one that is idle longest; among
+            # equal endpoints, the longest idle connection decides.
             self._close(max(self._places.values(), key=len)[0])
 
     def take(self, place: list[Connection]) -> Connection | None:

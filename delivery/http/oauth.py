@@ -1,8 +1,8 @@
 """Gets the OAuth2 token that goes with a request: fetched once, kept until shortly before its end.
 
 Client credentials (RFC 6749, 4.4). However many requests wait for a token, only one fetch runs.
-After a failed fetch there is none for 5 s: more requests do not help a token service that is down.
-That is not a failure of the destination, so the events wait and no attempt is charged.
+After a failed fetch the next one waits 5 s: more requests do not help a service that is down.
+A failed fetch is not a failure of the destination, so the events wait and no attempt is charged.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ Fetch = Callable[[dict[str, str], bytes], Awaitable[Reply]]
 
 
 class TokenSource:
-    """The tokens for one destination, as long as its settings stay."""
+    """The tokens for one destination, as long as its settings stay the same."""
 
     def __init__(self, auth: OAuth2, client_secret: str, fetch: Fetch) -> None:
         credentials = f"{quote_plus(auth.client_id)}:{quote_plus(client_secret)}"

@@ -1,10 +1,11 @@
-"""Reads a reply that took a part of a batch: which events failed, each with a status.
+"""Reads a reply from a destination that took only part of a batch: which events failed, and why.
 
-`{"failed": [{"id": "a", "status": 503}, {"index": 4, "status": 400}]}` with status 207, or with
-any 2xx and our media type. A receiver that uses 207 in another sense has taken the whole batch.
+The reply is `{"failed": [{"id": "a", "status": 503}, {"index": 4, "status": 400}]}`, with status
+207, or with any 2xx and our media type. A receiver that uses 207 in another sense has taken the
+whole batch.
 
-An id may occur twice in a batch. An entry with an index means that one event; one without means
-all events of that id, as a repeat is better than a loss.
+An id may occur twice in a batch. An entry with an index is about the one event there; an entry
+without an index is about all events of its id, as a repeat is better than a loss.
 """
 
 import json
@@ -15,7 +16,7 @@ PARTIAL_TYPE = "application/vnd.hifi.partial+json"
 MULTI_STATUS = 207
 # The status of an event that is reported without one: it is worth another try.
 DEFAULT_STATUS = 500
-# One entry for all events of an id, and one for each of them.
+# An event may be in one entry by id, which is for all events of that id, and in one by index.
 _ENTRIES_PER_EVENT_MAX = 2
 # Room for a long id, which JSON may write in six times its bytes, and a few words on the error.
 _EVENT_BYTES_MAX = 2_048

@@ -36,7 +36,7 @@ class ReplyRoom:
         return self._held.total()
 
     def enter(self, place: RoomPlace) -> None:
-        """Take a place, or wait for it; its `go_on` is called when it is taken."""
+        """Take a place now or later; call its `go_on` when it is taken."""
         self._waiting[place] = None
         self._admit()
 

@@ -28,7 +28,7 @@ from shared.runtime.certificates import CertificateError, client_context, identi
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
-# At the fastest level, JSON events shrink to a fifth, at some 200 MB/s; a better one takes four
+# At the fastest level, JSON events shrink to a fifth, at some 200 MB/s; a higher level takes four
 # times as long to save another tenth of the bytes.
 _GZIP_LEVEL = 1
 _ZSTD_LEVEL = 1
@@ -36,7 +36,7 @@ _ZSTD_LEVEL = 1
 _GZIP_WINDOW = 31
 _UNAUTHORIZED = 401
 
-# Tells whether another process may already have sent the same request.
+# Returns whether another process may already have sent the same request.
 IsLate: TypeAlias = Callable[[], bool]
 
 
@@ -149,7 +149,7 @@ class RequestBuilder:
             case Bearer():
                 return {"authorization": f"Bearer {self._open(auth.token)}"}
             case OAuth2():
-                # Each request gets its token later; it is fetched under the same rules as we send.
+                # Tokens are fetched later, by requests that obey the same rules as deliveries.
                 self._token_endpoint = self._endpoint_of(auth.token_url)
                 secret = self._open(auth.client_secret)
                 self._tokens = TokenSource(auth, secret, self._fetch_token)

@@ -3,7 +3,7 @@
 Every network error becomes a value here, and so does a bug of our own (`internal`), as other
 destinations share the task. Redirects are never followed, proxies and other settings of the
 environment are ignored, an answer is read up to a cap, and one deadline covers the whole exchange,
-however slowly it arrives.
+however slowly the answer arrives.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from shared.runtime.secret_box import SecretBox
 
 log = structlog.get_logger()
 
-# With a client certificate each takes some 1 MB in OpenSSL, and a worker may need thousands.
+# With a client certificate a builder takes some 1 MB in OpenSSL; a worker may need thousands.
 BUILDERS_MAX = 512
 
 
@@ -64,7 +64,7 @@ class Sender:
         except ExchangeError as error:
             return NoResponse(error.failure, error.detail[:ANSWER_BYTES_MAX])
         except Exception as error:
-            # A bug of ours that one destination triggers: others share the task.
+            # A bug of ours that one destination triggers must not end a task that others share.
             log.exception("delivery.exchange_failed", destination=destination.id)
             return NoResponse(Failure.INTERNAL, type(error).__name__)
         return _attempt_of(reply, is_resent=is_resent)

@@ -25,18 +25,18 @@ from shared.event.record import KafkaPartition, Position
 class Book:
     """The strands of one process."""
 
-    # The last number given to a span; no two books begin near each other.
+    # The last number given to a span; the first numbers of any two books are far apart.
     number: int = 0
     _ways: dict[Strand, Way] = field(default_factory=dict)
     _ends: dict[KafkaPartition, int] = field(default_factory=dict)
     _names: dict[KafkaPartition, set[str]] = field(default_factory=dict)
     _strands: dict[str, set[Strand]] = field(default_factory=dict)
-    # Strands with something to send, with their ways, as a lookup takes four times as long as a
-    # step of an iteration: a few of thousands at a time, or all of them.
+    # Strands with something to send: of thousands, sometimes a few, sometimes all. Each has its Way
+    # here too, as a lookup takes four times as long as a step of an iteration.
     _behind: dict[Strand, Way] = field(default_factory=dict)
     # Strands that follow their logs, which always have something to send.
     _following: set[Strand] = field(default_factory=set)
-    # Strands cut while they followed their logs: sent events may be beyond the known end.
+    # Strands cut while they followed their logs: they may have sent events beyond the known end.
     _unsure: set[Strand] = field(default_factory=set)
 
     def __contains__(self, strand: Strand) -> bool:
@@ -71,7 +71,7 @@ class Book:
         return list(self._strands.get(destination, ()))
 
     def of_deleted_topics(self, lives: Mapping[str, str]) -> list[Strand]:
-        """Return the strands whose topic is not the one that has its name now."""
+        """Return the strands whose topic was deleted and recreated under the same name."""
         known = ((key, way.life) for key, way in self._ways.items())
         return [key for key, life in known if life and lives.get(key.where.topic, life) != life]
 
@@ -99,7 +99,7 @@ class Book:
         return min(laggards, key=lambda each: each.since_s, default=None)
 
     def see_ends(self, ends: Position, *, as_of_s: float = 0.0) -> bool:
-        """Record where logs end, fetched no earlier than `as_of_s`; True if one is shorter now."""
+        """Record ends of logs, fetched no earlier than `as_of_s`; True if a log is shorter now."""
         has_shrunk = False
         for where, end in ends.items():
             before = self._ends.get(where, end)
@@ -114,7 +114,7 @@ class Book:
                 if end < before:
                     way.maybe_sent = min(way.maybe_sent, end)
         for strand in [each for each in self._unsure if each.where in ends]:
-            # Its worker may follow the log until then.
+            # Before `not_before_s`, the strand's worker may still follow the log.
             if (way := self._ways[strand]).not_before_s <= as_of_s:
                 self._unsure.discard(strand)
                 way.maybe_sent = self._ends[strand.where]
@@ -151,7 +151,7 @@ class Book:
     def ended(
         self, strand: Strand, span: Span, at: int, block: Block | None = None, again_s: float = 0.0
     ) -> bool:
-        """Record a task's report that its part is done up to `at`; True if it was under way.
+        """Record a report that a task has done a span up to `at`; True if the span was under way.
 
         Events behind a `block` are not sent before `again_s`.
         """
@@ -236,7 +236,7 @@ class Book:
     def plan(
         self, lane_of: Callable[[str], Lane | None], turns: Turns, *, now_s: float
     ) -> list[Job]:
-        """Plan the next jobs, whose spans are then under way. Without a lane, nothing is sent."""
+        """Plan the next jobs, whose spans are then under way; without a lane, send nothing."""
         lanes: dict[str, Lane] = {}
         ready: dict[str, list[Strand]] = {}
         alone: list[dict[Strand, Span]] = []
@@ -244,7 +244,7 @@ class Book:
         for strand, lane in self._ready(partial(self._lane_now, lane_of, held), now_s):
             lanes[strand.destination] = lane
             if self._is_beyond(strand):
-                # Other strands still read from that log, so keep it alone.
+                # Other strands still read from that log, so this one gets a job of its own.
                 way = self._ways[strand]
                 alone.append({strand: Span(way.at, way.at + 1, life=way.life)})
             else:
@@ -266,7 +266,7 @@ class Book:
                 alone.append({it: span for it, span in spans.items() if span.begin < end_of(span)})
             else:
                 shared.setdefault(lane.kind, {}).update(spans)
-        # If not all can start, the tenant with the fewest slots is first, then the longest wait.
+        # If not all can start, prefer tenants with fewer slots, then strands that waited longer.
         lent_to = turns.lent_to(now_s=now_s) if alone else Counter()
         alone.sort(
             key=lambda spans: min(
@@ -277,7 +277,7 @@ class Book:
         jobs: list[Job] = []
         for spans in alone:
             if not (started := list(self._started(JobKind.ALONE, spans, lanes, turns, now_s))):
-                # Another tenant, which may have more slots, is first the next time.
+                # The next time, another tenant may be first, even one with more slots.
                 break
             jobs += started
         for kind, spans in shared.items():
@@ -287,7 +287,7 @@ class Book:
     def _lane_now(
         self, lane_of: Callable[[str], Lane | None], held: Collection[Turn], name: str
     ) -> Lane | None:
-        """Return a destination's lane: apart, while a job has waited for it for too long."""
+        """Return a destination's lane; of kind APART while a job has waited too long for it."""
         lane = lane_of(name)
         if lane is None or not held:
             return lane
@@ -336,14 +336,14 @@ class Book:
                 yield strand, lanes[name]
 
     def _is_beyond(self, strand: Strand) -> bool:
-        """Say whether a strand is beyond the end of its log, as after its topic was recreated.
+        """Say whether a strand is beyond the end of its log, as happens if its topic is recreated.
 
         The log is read nevertheless: Kafka's answer then shows that the lane has lost events.
         """
         return strand in self._behind and self._ways[strand].at > self._ends[strand.where]
 
     def _is_alone(self, lane: Lane, strands: Sequence[Strand]) -> bool:
-        """Say whether a destination would harm others in a job: by its distance, or by crashing."""
+        """Say whether a destination would harm others in a job: far behind, or may crash it."""
         is_far = lane.kind is not JobKind.APART and any(map(self._is_far, strands))
         suspects = (each for each in strands if self._ways[each].is_suspect)
         return is_far or any(each in self._behind for each in suspects)
@@ -361,14 +361,14 @@ class Book:
         return count >= to.batch_count_max or (count > 0 and waited_s >= to.linger_s)
 
     def _sent_count(self, destination: str) -> int:
-        """Count a destination's strands that already have some of the events that go at once."""
+        """Count a destination's strands that are sending now, without those that follow logs."""
         spans = [self._ways[each].under_way for each in self._strands[destination]]
         return sum(span is not None and span.end is not None for span in spans)
 
     def _in_turn(self, lane: Lane, ready: Sequence[Strand], sent_count: int) -> Sequence[Strand]:
         """Return the strands of a destination that may be sent now, longest wait first.
 
-        A destination in trouble gets all of them, as its events are soon parked.
+        If the destination is in trouble, all of them may, as its events are soon parked.
         """
         room = max(0, lane.strands_max - sent_count)
         if len(ready) <= room or lane.kind is not JobKind.SHARED:
@@ -378,7 +378,7 @@ class Book:
     def _span(self, strand: Strand, lane: Lane, share: int, *, is_alone: bool = False) -> Span:
         at, maybe_sent = (way := self._ways[strand]).at, way.maybe_sent
         if maybe_sent > at:
-            # Possibly sent events go separately, in the same whole batches, all labelled.
+            # Possibly sent events go separately, in the same whole batches as before, labelled.
             batch_count = lane.destination.request_count_max
             count = max(1, share // batch_count) * batch_count
             return Span(at, min(maybe_sent, at + count), maybe_sent, way.held, life=way.life)

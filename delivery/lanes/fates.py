@@ -1,4 +1,4 @@
-"""Tracks the health of each lane: whether it is up, how often it died, how long it is stalled.
+"""Tracks the health of each lane: whether it is up, how often it died, how long it has stalled.
 
 A lane is as healthy as its worst strand: one Kafka partition of a stream may hang or have lost
 events while all others continue.
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 RESTART_WAIT_S_MAX = 30.0
 # A lane that has worked for this long has recovered: its restart waits begin from 0 s again.
 HEALTHY_AFTER_S = 60.0
-# Strands that die within this time died for one reason.
+# Strands that die within this time are taken to have died for the same reason.
 _TOGETHER_S = 0.5
 # All brokers know a new topic within a second or two.
 _BEGINS_WITHIN_S = 5.0
@@ -39,7 +39,7 @@ class _LaneFate:
     # Strands to plan again after a death; the others continue meanwhile.
     dead: set[Strand] = field(default_factory=set)
     is_stalled: bool = False
-    # The stall that the gauge shows; None if it must be set, or set again.
+    # The length of the stall that the gauge shows; None if the gauge must be set (again).
     shown_s: float | None = None
 
 
@@ -50,7 +50,8 @@ class Fates:
     metrics: DeliveryMetrics
     stalled_after_s: float
     _lanes: dict[str, _LaneFate] = field(default_factory=dict)
-    # Since when a lane has been unable to begin in some Kafka partition, and which were logged.
+    # When each lane that waits to begin in some Kafka partition started to wait, and which of these
+    # lanes were logged.
     _waiting: dict[str, float] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
 
@@ -137,7 +138,7 @@ class Fates:
         self.metrics.lane_stalled(name, for_s=age_s if is_stalled else 0)
 
     def wait(self, waiting: Mapping[str, tuple[Sequence[int], str]], *, now_s: float) -> None:
-        """Report, once a second and after all looks, lanes that cannot begin somewhere, and why."""
+        """Report lanes that cannot begin in a Kafka partition; call once a second, after `look`."""
         for name in self._waiting.keys() - waiting.keys():
             del self._waiting[name]
             if name in self._told:

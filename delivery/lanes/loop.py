@@ -52,8 +52,8 @@ from shared.runtime.spark.task_jobs import TaskJobs
 
 log = structlog.get_logger()
 
-# How often to fetch the ends of all streams: often enough that nobody notices. Each end costs us
-# and its broker some microseconds, so at most 6,000 are fetched in a second.
+# How often to fetch the ends of all streams: often enough that nobody notices a delay. Each end
+# costs us and its broker some microseconds, so at most 6,000 are fetched in a second.
 _LOOK_S, _LOOK_S_MAX = 0.05, 0.5
 _ENDS_PER_S = 6_000
 # Marks arrive in bursts, and each burst leads to one plan. When hundreds of lanes have something to
@@ -122,7 +122,7 @@ class LaneLoop:
         self._lost: dict[Strand, int] = {}
         # Slots to give up: nothing new is planned for them.
         self._leaving: frozenset[int] = frozenset()
-        # Those of them that another process may have from now on.
+        # The slots among these that another process may have from now on.
         self._gone: frozenset[int] = frozenset()
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
@@ -139,7 +139,7 @@ class LaneLoop:
             began_s = time.thread_time()
             self._start_jobs()
             gather_s = _PLAN_PART * (time.thread_time() - began_s)
-            # New events could not be sent earlier.
+            # An earlier look is useless: the events that it finds could not be sent yet.
             look_s = max(look_s, min(self.turns.opens_s, looked_s + _LOOK_S_MAX))
             if now_s >= fates_s:
                 fates_s = now_s + _FATES_S
@@ -302,8 +302,8 @@ class LaneLoop:
 
     def _submit(self, job: Job, orders: Orders) -> list[TaskEnd]:
         """Run a job in a thread of its own; return when Spark has run all tasks."""
-        # The orders go with the tasks, which Spark forgets when they are done. Large data of the
-        # function would become a broadcast, on disk until the JVM's next garbage collection.
+        # The orders go with the tasks, which Spark forgets when they are done. If the function held
+        # them, it would become a broadcast, on disk until the JVM's next garbage collection.
         return self.tasks.run(
             [(units, orders.of(units)) for units in job.tasks],
             pool=job.kind.value,
@@ -343,7 +343,7 @@ class LaneLoop:
             again_s = max(again_s, now_s + self.turns.follows_s_max)
         self.book.cut(strand, span, report.at, not_before_s=again_s, is_suspect=is_suspect)
         if report.is_data_lost:
-            # Keep the time of the first error: the strand retries until a person has it resumed.
+            # Keep the time of the first error: the strand retries until a person resumes the lane.
             self._lost.setdefault(strand, now_ms())
         self.fates.died(strand, report.error, is_data_lost=report.is_data_lost, now_s=now_s)
 
@@ -359,7 +359,7 @@ class LaneLoop:
                     self._went_on(strand, time.monotonic())
                     if self.book.skip(strand, starts[strand.where]):
                         log.warning("lane.skips", lane=strand.destination, to=starts[strand.where])
-                        # Otherwise, once the log grows again, its next owner would take it as read.
+                        # Otherwise the strand's next owner would skip the log's next events.
                         await self.teller.tell([strand])
 
     async def follow_marks(self) -> None:
@@ -391,7 +391,7 @@ class LaneLoop:
             self.fates.up(name, now_s=now_s)
             last = self.book.laggard(name) if name in behind else None
             if last is not None:
-                # Until then, the lane may be waiting for its batch to fill.
+                # During `linger_s`, the lane may be waiting for its batch to fill.
                 last = last._replace(since_s=last.since_s + self.roster.wanted[name].linger_s)
             self.fates.look(name, last, now_s=now_s)
         if self._sees_ends:

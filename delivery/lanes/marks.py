@@ -36,7 +36,10 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     life: str = ""
 
     def after(self, before: "Mark | None") -> "Mark":
-        """Return the mark to use after both; it is late if the log may keep only a late one."""
+        """Return the mark that is valid once both have been written.
+
+        If this one is late, so is the result, because the log may keep only this one.
+        """
         if before is None or not self.late:
             return self
         if before.life and self.life != before.life:
@@ -45,7 +48,10 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
         return Mark(at, until, late=True, life=self.life)
 
     def says_less(self, than: "Mark") -> bool:
-        """Say whether it is behind another, as a late one always is: compaction drops the other."""
+        """Say whether it is behind another; a late mark always is.
+
+        Compaction may keep only the late one, so the other must then be written again.
+        """
         return self.late or (self.at, self.until) < (than.at, than.until)
 
     def is_in(self, life: str) -> bool:
@@ -53,7 +59,7 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.life or not life or self.life == life
 
 
-# The strand is to begin where its destination says, once Kafka reports the offset of that.
+# The strand is to begin where its destination says, once Kafka reports the offset of that place.
 TO_BEGIN = Mark(-1, -1)
 _DECODER = msgspec.json.Decoder(Mark)
 

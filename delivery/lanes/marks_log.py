@@ -19,9 +19,10 @@ from shared.runtime.setup_error import KafkaUnavailableError
 log = structlog.get_logger()
 
 MARKS = KafkaPartition(LANES, 0)
-# All processes get all marks, which arrive by the hundred, one by one. So one fetch takes all marks
-# that have arrived meanwhile. A fetch costs as much as about fifty marks, so after a crowd of them
-# the next fetch is later: a job's report says the same about its own strands.
+# All processes get all marks: bursts of hundreds, of which each arrives separately. So one fetch
+# takes all marks that have arrived meanwhile. A fetch costs as much as about fifty marks, so after
+# many marks the next fetch is later. That does no harm, because a job's report contains the same
+# positions of its own strands.
 _GATHER_S, _CROWD_GATHER_S, _CROWD = 0.02, 0.1, 20
 # How long the broker may hold a fetch that finds nothing.
 _WAIT_MS = 500

@@ -18,9 +18,10 @@ from shared.runtime.kafka.state_topic import StateFeed
 # The assumed duration of a request until one is known. Events that go at once must be done in half
 # of their time box, so that no healthy destination has events parked for lack of time.
 _USUAL_MS = 100.0
-# The most requests one after another, however quickly the destination answers.
+# The maximum number of rounds of requests in half a time box, however quickly the destination
+# answers.
 _ROUNDS_MAX = 100
-# The most seconds' worth of events at a destination's rate.
+# The maximum number of events to send at once, in seconds at the destination's rate.
 _RATE_SPAN_S = 2.0
 # How often all destinations together publish their state: a record costs half as much as a
 # delivery, and each process reads all records.
@@ -40,7 +41,7 @@ class LaneMaker:
     settings: DeliverySettings
     config: ConfigFeed
     states: StateFeed
-    # A healthy destination's lane stays the same until there is news; a plan needs hundreds.
+    # A healthy destination's lane is kept until there is news, as a plan needs hundreds of lanes.
     _lanes: dict[str, tuple[FlowRecord | None, Lane]] = field(default_factory=dict)
     _made_of: Configuration = field(default_factory=Configuration)
 
@@ -92,7 +93,7 @@ def kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:
 def requests_max(
     destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
 ) -> int:
-    """Return the most requests of one turn: each strand that is sent has at least one."""
+    """Return the maximum number of requests in one turn: one or more for each strand sent."""
     usual_ms = (known.flow.concurrency.mean_ms if known else 0.0) or _USUAL_MS
     rounds = max(1, min(_ROUNDS_MAX, int(500 * settings.time_box_s / usual_ms)))
     return destination.requests_at_once_max * rounds
@@ -101,11 +102,11 @@ def requests_max(
 def events_max(
     destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
 ) -> int:
-    """Return the most events to send at once: as many as it can take in half of its time box."""
+    """Return how many events to send at once: as many as it can take in half of its time box."""
     size, count_max = known.flow.batch_size if known else BatchSize(), destination.request_count_max
     events = per_request(size, count_max) * requests_max(destination, settings, known)
     if size.events:
-        # Halves go one after another, so other batches go beside them.
+        # The halves of a batch that was too large go one after another, beside other batches.
         events += destination.requests_at_once_max * most(size, count_max) / 2
     limits = [settings.micro_batch_events_max, ceil(events)]
     if destination.rate_per_s is not None:

@@ -8,10 +8,10 @@ from delivery.lanes.marks import OPEN
 from delivery.lanes.units import JobKind, Span, Strand, Unit, worker_of
 from shared.event.record import KafkaPartition
 
-# A destination that is further behind in a Kafka partition has jobs of its own: in a shared job it
-# would read events that no other needs, for longer than the others take.
+# A destination that is further behind than this in a Kafka partition has jobs of its own: in a
+# shared job it would read events that no other needs, for longer than the others take.
 NEAR = 2_000
-# The deliveries that justify a task; most are of single events, and take a millisecond each.
+# The number of deliveries that justify a task; most deliver one event, and take a millisecond.
 _TASK_DELIVERIES = 400
 # More tasks than cores do not make a small machine faster.
 _TASKS_MAX = 4

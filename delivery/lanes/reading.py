@@ -22,13 +22,14 @@ _WAIT_MS = 500
 # A broker that returns no records to read for this long is down.
 _SILENCE_S_MAX = 30.0
 _AGAIN_S = 0.2
-# The most bytes of events without an outcome in a task: three answers, so that it reads while it
-# sends, and 32 tasks at once fit into the memory of a small machine.
+# In a task, events without an outcome take at most this many bytes. These are three answers of a
+# broker: so the task reads while it sends, and 32 tasks at once fit into a small machine's memory.
 _BYTES_MAX = 24 * 1_048_576
 # An event's overhead besides its bytes: objects for itself, its numbers and its headers.
 _EVENT_BYTES = 700
-# A strand that hangs may fill that, but delays no other: a strand whose events all have an outcome
-# gets one more record batch. A task holds at most 24 MiB, an answer, and this per strand.
+# A strand that hangs may fill that memory, but delays no other: a strand whose events all have an
+# outcome gets one more record batch. A task holds at most 24 MiB, plus one answer, plus this amount
+# for each strand.
 _LEAST_BYTES = 1_048_576
 # Strands that share a unit with one that hangs wait for it this long, once. Then the unit reads no
 # more for that one, which continues in another job when it can.
@@ -73,7 +74,7 @@ class Chunk:
 
 
 class NoRoom:
-    """Tells a strand that it gets no more events until it has settled some of them."""
+    """Tells a strand that it gets no more events until it has settled some of those it has."""
 
 
 # The queue of a strand; None is its last item.
@@ -113,7 +114,7 @@ class Reading:
         """Return once every queue has its last item. Never raises: others share the task."""
         now_s = asyncio.get_running_loop().time()
         async with self._group:
-            # A fetch asks for one offset of each Kafka partition; units far apart need one each.
+            # A fetch asks for one offset of each Kafka partition: distant units need a fetch each.
             by_node: dict[tuple[int, int], list[_ReadPlace]] = {}
             seen: Counter[KafkaPartition] = Counter()
             for unit in self.units:
@@ -217,12 +218,15 @@ class Reading:
             if self._has_settled(place, now_s):
                 ready.append(place)
             else:
-                # Its broker is not to blame for the silence.
+                # Nothing is asked of the broker here, so its silence is no fault.
                 place.heard_s = now_s
         return sorted(ready, key=lambda each: each.heard_s)
 
     def _has_settled(self, place: _ReadPlace, now_s: float) -> bool:
-        """Say whether more reading gives no strand more events than it may hold."""
+        """Say whether to read on although memory is full.
+
+        Some strand must have settled all its events, and all others must hang: they get no more.
+        """
         strands = [each for each in place.unit.strands if each not in self._over]
         held = [each for each in strands if self._held[each]]
         hanging = [each for each in held if now_s - self._held_since_s[each] > _HELD_S_MAX]
@@ -232,7 +236,7 @@ class Reading:
             return True
         for strand in held:
             if self.queues[strand].empty():
-                # It may be waiting for more before it settles the events that it has.
+                # The strand may be waiting for more events before it settles those that it has.
                 self.queues[strand].put_nowait(NoRoom())
         return False
 

@@ -28,7 +28,7 @@ class Roster:
     log: LogClient
     marks: MarksLog
     outlet: Outlet
-    # Tells whether a destination's shard, by its name, is ours.
+    # Returns whether a destination's shard, given its name, is ours.
     holds: Callable[[str], bool]
     # Returns the positions that destinations published for lag tools, where Kafka reports them.
     told: Callable[[Collection[str]], Awaitable[Mapping[str, Position]]]
@@ -44,11 +44,11 @@ class Roster:
     _asked: tuple[KafkaPartition, ...] = ()
     _asked_by: tuple[int, int] | None = None
     _changes: int = 0
-    # How often our share grew, and the offset up to which marks must be read since then; None until
-    # Kafka has reported it.
+    # How often our share grew, and the offset up to which marks must be read since the last growth;
+    # None until Kafka has reported it.
     _begun: int = 0
     _marks_until: int | None = 0
-    # The last such growth after which a look entered every strand that Kafka reports enough about.
+    # The last growth after which a look entered all strands about which Kafka reports enough.
     _entered: int | None = None
     # Strands whose newest mark may be behind, as an earlier owner wrote it late.
     _understated: set[Strand] = field(default_factory=set)
@@ -118,7 +118,7 @@ class Roster:
         now = await newest()
         known = now.destinations.keys() | now.removed_destinations.keys()
         if not known or self._seen.destinations.keys() - known:
-            # A configured destination is missing, even as a removed one: the log lost something.
+            # A configured destination is neither there nor listed as removed: the log lost records.
             return
         # The retrier's own records belong to no destination.
         gone = [each for each in marked if each.destination not in known | {RETRIER}]
@@ -207,12 +207,12 @@ class Roster:
             self.new.add(strand.destination)
 
     def _may_enter(self, begun: int) -> bool:
-        """Say whether our share has been ours without a break since a look began."""
+        """Say whether our marks are read, and the share has not grown since a look began."""
         is_known = self._marks_until is not None and self.marks.at >= self._marks_until
         return is_known and begun == self._begun
 
     def _see_places(self, places: dict[str, list[KafkaPartition]]) -> None:
-        """Mark destinations as new if their stream has grown, here or in Kafka."""
+        """Mark destinations as new if their stream has grown, in its settings or in Kafka."""
         changed = {topic for topic, each in places.items() if each != self._places.get(topic)}
         self._places = places
         if changed:
@@ -249,7 +249,7 @@ class Roster:
             self._understated.add(strand)
 
     async def _set_right(self) -> None:
-        """Write our marks again where the log's are behind, until it has them.
+        """Write our marks again where the log has older ones, until it has ours.
 
         A strand under way soon gets a newer mark, which this one must not follow.
         """
@@ -265,7 +265,7 @@ class Roster:
         await self.outlet.store([mark_record(*each) for each in marks.items()])
 
     def waiting(self) -> dict[str, tuple[list[int], str]]:
-        """Return destinations that cannot begin in some Kafka partitions: which, and why."""
+        """Return, by destination, the Kafka partitions in which it cannot begin yet, and why."""
         names = [name for name in self.new if not self.wanted[name].is_paused]
         return {name: self._why_not(name) for name in names}
 
@@ -274,7 +274,7 @@ class Roster:
         known = self.log.partitions(stream_topic(self.wanted[name].stream))
         why = "Kafka does not report where they begin"
         if not self.is_entered:
-            why = "hifi.lanes is not yet read up to when this process got them"
+            why = "hifi.lanes is not yet read up to the time when this process got them"
         elif not places:
             why = "its stream is not configured"
         elif not set(places) <= set(known):
@@ -348,7 +348,7 @@ class Roster:
             unmarked = [fresh for fresh in strands if fresh not in marks]
             first |= self._unmarked(destination, unmarked, reported.get(name, {}))
             begins_all = Strand(name, KafkaPartition(stream_topic(destination.stream), 0))
-            # Its groups have positions but no marks: the owner of the first shard restores those.
+            # It has positions in its groups, but no marks: the owner of the first shard makes them.
             has_lost = begins_all in strands and bool(reported.get(name))
             is_known = begins_all in marks or begins_all in first
             has_begun = destination.shards == 1 or has_lost or is_known
@@ -374,14 +374,14 @@ class Roster:
         if told or all(each.where.partition for each in strands):
             # Everything now in the log may have been sent.
             return {key: Mark(told[key.where], OPEN) for key in strands if key.where in told}
-        # For all shards: other owners would take their Kafka partitions for newly added ones.
+        # For all shards, as their owners take Kafka partitions without marks for newly added ones.
         places = self._all_places(destination)
         every = (Strand(destination.id, where) for where in places)
         known = self.marks.marks
         return self._to_begin(key for key in every if key not in known and key not in self.book)
 
     def _to_begin(self, strands: Iterable[Strand]) -> dict[Strand, Mark]:
-        """Have the present Kafka partitions begin as the destination says, even if much later."""
+        """Mark the present Kafka partitions: they begin as the destination says, even if later."""
         return {it: TO_BEGIN for it in strands if it.where in self.log.partitions(it.where.topic)}
 
     async def _begins(

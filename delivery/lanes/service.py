@@ -70,7 +70,7 @@ async def _run(
     async with AsyncExitStack() as running:
         await config.start()
         running.push_async_callback(config.stop)
-        # Before the first lane, which resumes from its last known state.
+        # Before the first lane, so that each begins with its destination's last known state.
         await states.start()
         running.push_async_callback(states.stop)
         running.push_async_callback(positions.close)
@@ -90,7 +90,8 @@ async def _run(
         health.must_turn("the loop that plans lanes", pulse, within_s=_LOOP_WITHIN_S)
         health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)
         former = settings.home / "lease.json"
-        # This folder's last process has ended: leave for it, so that nobody waits for its timeout.
+        # This folder's last process has ended: leave the group on its behalf, so that nobody waits
+        # for its timeout.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:

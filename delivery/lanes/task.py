@@ -32,8 +32,8 @@ from shared.runtime.tenant_turns import TenantTurns
 
 log = structlog.get_logger()
 
-# The most strands that begin at the same time: each may open connections, and a thousand at once
-# would all be late. A strand that hangs gives its place up, so that many of them do not fill a
+# At most this many strands begin at the same time: each may open connections, and a thousand at
+# once would all be late. A strand that hangs gives up its place, so that many of them do not fill a
 # task. A tenant has at most half of the places.
 _SIDE_BY_SIDE = 128
 # How long to skip looks at the flow, which other workers write as well: a look is half of the cost
@@ -41,7 +41,8 @@ _SIDE_BY_SIDE = 128
 _CALM_S = 1.0
 # Followers of logs usually end together: then one report says that all of them are free.
 _TOGETHER_S = 0.2
-# The most events to settle in one go, in whole batches: enough for 20 requests of 500 side by side.
+# Settle at most this many events in one go, in whole batches: enough for 20 requests of 500 side by
+# side.
 _ROWS_MAX = 10_000
 # The bytes of outcomes that may wait to be stored while more events are sent: about a hundred
 # single events, so that none of them waits for Kafka twice.
@@ -118,7 +119,8 @@ async def _hear(
 ) -> None:
     """Learn how long strands that follow their logs may continue.
 
-    Stop once a strand is over: the driver learns of it when all are, and plans it in the next job.
+    Stop once one strand is over: the driver learns of it when all strands are over, and then plans
+    all of them in the next job.
     """
     number, node = number_of(reading.units), orders.leaders.get(TERMS_LOG)
     if not number or node is None or orders.terms_at is None:
@@ -152,7 +154,7 @@ def _turns_of(tenants: Collection[str]) -> TenantTurns:
 
 @asynccontextmanager
 async def _beginning(turns: TenantTurns, tenant: str) -> AsyncIterator[None]:
-    """Hold a place among the strands side by side, for at most PATIENCE_S."""
+    """Hold one of the places for strands that are sent side by side, for at most PATIENCE_S."""
     await turns.take(tenant)
     with ExitStack() as place:
         place.callback(turns.give_back, tenant)
@@ -202,7 +204,7 @@ class _StrandRun:
         except (Exception, asyncio.CancelledError) as caught:
             task = asyncio.current_task()
             if isinstance(caught, asyncio.CancelledError) and (task is None or task.cancelling()):
-                # This task itself is cancelled. If something that it awaits is, that is a fault.
+                # This task itself is cancelled. If only something it awaits is cancelled, it fails.
                 raise
             error = f"{type(caught).__name__}: {caught}"
             is_data_lost = isinstance(caught, DataLostError)
@@ -276,7 +278,7 @@ class _StrandRun:
         return shares
 
     async def _settle(self, sending: Sending, shares: Sequence[Share]) -> bool:
-        """Settle shares; False if nothing was sent, as the lease is over and others may have it."""
+        """Settle shares; False if nothing was sent, as the lease is over and others may send."""
         rows = shares[0].rows
         if len(shares) > 1:
             rows = FetchedRecords(
@@ -311,7 +313,7 @@ class _StrandRun:
             yield route_receipt(receipt_of_none(to, covered, reason=NO_EVENT, at_ms=now_ms()))
 
     async def _keep(self, outcomes: Sequence[RecordOut], reached: int) -> None:
-        """Queue outcomes to store, together with later ones, after the store under way."""
+        """Queue outcomes; they are stored with later ones, once the store under way has ended."""
         size = sum(len(row.value or b"") for row in outcomes)
         is_much = self._left_bytes + size > _AHEAD_BYTES_MAX
         if self._storing is not None and (is_much or self._storing.done()):
@@ -337,7 +339,7 @@ class _StrandRun:
     def _mark(self, at: int) -> RecordOut:
         held = None
         if (block := self._block) is not None and at == block.offset:
-            # The block has the offset up to which events beyond it were sent.
+            # Events beyond the block may have been sent, up to this offset.
             until = block.sent_until
             held = block.history or (self.span.held if at == self.span.begin else None)
         else:

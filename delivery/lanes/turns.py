@@ -14,34 +14,36 @@ from typing import NamedTuple
 from delivery.lanes.units import PATIENCE_S, Job, JobKind, Strand, TaskEnd
 from shared.runtime.spark.processor_time import ProcessorTime
 
-# The most jobs of a worker that are not held yet. More would mean more work than can be done, and
-# each concurrent job is another process, with connections of its own to all destinations.
+# A worker has at most this many fresh jobs, which no hanging destination holds up yet. More would
+# be more work than can be done, and each concurrent job is another process, with connections of its
+# own to all destinations.
 _FRESH_MAX = {JobKind.SHARED: 2, JobKind.FOLLOWING: 5}
 # When workers lack processors and take 1.5 times as long as they need, each has one fresh job at a
-# time: a job counts until it is half done. And the waits for company become longer, up to 4 times.
+# time: a job counts until it is half done. And jobs wait longer for more strands, up to 4 times.
 _CROWDED, _OPEN_PART, _WAIT_STRETCH_MAX = 1.5, 0.5, 4.0
 # The weight of earlier measurements relative to the next task's.
 _KEPT_PART = 0.8
 # Each shared worker has jobs of its own, which cost as much for few strands as for many. So there
-# is one worker for each 0.3 cores that tasks used lately. One is dropped only when use is somewhat
-# below that (85 %): three processes that use a fifth of a core each have one worker each.
+# is one worker for each 0.3 cores that tasks used lately. A worker is dropped only if the tasks use
+# less than 85 % of 0.3 cores for each remaining worker. So a process that uses a fifth of a core
+# has one worker.
 _WORTH_CORES, _LESS_PART, _MEAN_S = 0.3, 0.85, 5.0
 # A job costs Spark 8 ms of processor time, so it pays to wait until more strands have events. A few
-# strands go at once; with more than about two hundred strands a second, the wait is the longest.
+# strands go at once; from about two hundred strands a second on, the wait is at its longest.
 # Each fresh job that still waits makes the next one wait a bit longer, too.
 _LEAST_S, _STRAND_S, _STRANDS_S, _MOST_S = 0.03, 0.002, 0.0001, 0.4
-# The most strands of another tenant that count: only a tenant itself waits for its many strands.
+# All strands of a tenant lengthen its wait, and at most this many strands of each other tenant.
 _OTHERS_MAX = 8
 # Where a fleet shares the work, each worker has less of it, but a job costs the same. So a job
-# waits longer for company, by up to this part of the longest wait.
+# waits longer for more strands, by up to this part of the longest wait.
 _SPARE_STRETCH = 0.75
 _RUNNING_S = 0.05
 # Real-time jobs that end together continue as one, because each additional job is another process.
 # Nobody waits for a job that ends later than this.
 _JOIN_S = 0.2
-# A job that follows its logs may be prolonged, by the time for which it follows, up to 5 such times
-# in all. That is decided this part of the time before its end. The events that it has read are
-# counted only with its report.
+# A job that follows its logs may be prolonged by the time for which it follows, up to 5 such times
+# in all. This is decided when about a third of such a time is left. The events that it has read
+# are counted only with its report.
 _DUE_PART, _TERMS_MAX = 0.35, 5
 # Slow destinations do not need frequent jobs.
 _APART_S = 0.25
@@ -67,7 +69,7 @@ class Turn:
     since_s: float
     # When it would end if it waited for nobody.
     ends_s: float
-    # How many strands of each tenant each task still waits for, and those strands.
+    # For each task: how many strands of each tenant it still waits for. Below: those strands.
     _tasks: list[Counter[str]]
     _strands: dict[Strand, tuple[int, str]]
     _strand_count: int
@@ -101,7 +103,7 @@ class Turn:
 
     @property
     def slots_by_tenant(self) -> Counter[str]:
-        """The number of slots of each tenant, alone or with others."""
+        """The number of slots that each tenant uses, alone or with other tenants."""
         return Counter(tenant for task in self._tasks for tenant in task)
 
 
@@ -109,8 +111,8 @@ class Turn:
 class Turns:
     """The jobs of one process."""
 
-    # Slots to lend. There is one more for each worker and healthy kind, one for destinations apart,
-    # and one for a destination alone.
+    # Slots to lend. Other slots are not counted here: one for each worker and kind of healthy job,
+    # one for jobs of kind APART, and one for jobs of kind ALONE.
     slots: int = 26
     follow_s: float = 2.0
     time_box_s: float = 5.0
@@ -119,13 +121,13 @@ class Turns:
     worker_count_min: int = 1
     running: list[Turn] = field(default_factory=list)
     _next_s: dict[JobKind, float] = field(default_factory=dict)
-    # The same for each tenant that had a job of that kind; later if it had many strands in the job.
+    # When each tenant may have its next job of a kind: later if it had many strands in the last.
     _own_next_s: defaultdict[JobKind, dict[str, float]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     # Recent processor time of the workers.
     _times: ProcessorTime = field(default_factory=lambda: ProcessorTime(0.0, 0.0))
-    # How many workers healthy destinations share now; their processor time, and when that was.
+    # How many workers healthy destinations share now; their recent processor time, and as of when.
     _sharing: int = 0
     _ran_s: float = 0.0
     _ran_until_s: float = 0.0
@@ -177,7 +179,7 @@ class Turns:
 
     @property
     def _spare(self) -> float:
-        """The unused part of the processor time that their workers are worth."""
+        """The fraction of the shared workers' cores, at _WORTH_CORES each, that is not used."""
         return max(0.0, 1 - self._cores / (_WORTH_CORES * self._sharing))
 
     def _share_out(self) -> None:
@@ -189,7 +191,7 @@ class Turns:
 
     @property
     def _stretch(self) -> float:
-        """How many times as long workers take as they would on a machine of their own."""
+        """The factor by which workers take longer than on a machine of their own."""
         return self._times.busy_s / self._times.ran_s if self._times.ran_s else 1.0
 
     def held(self, *, now_s: float) -> list[Turn]:
@@ -199,8 +201,8 @@ class Turns:
     def is_held(self, turn: Turn, *, now_s: float) -> bool:
         """Say whether a job waits for a destination that hangs.
 
-        When processors are scarce, all jobs take longer. Mistaking that for a hanging destination
-        would make it worse, as more jobs would start beside each.
+        When processors are scarce, all jobs take longer. If that were mistaken for a hanging
+        destination, even more jobs would start, and make the shortage worse.
         """
         patience_s = min(self.time_box_s, PATIENCE_S * self._stretch)
         return now_s > turn.ends_s + max(PATIENCE_S, patience_s)
@@ -243,7 +245,7 @@ class Turns:
         return turn.ends_s - turn.since_s
 
     def is_joined_soon(self, worker: int | None, *, now_s: float) -> bool:
-        """Say whether following jobs of a worker are about to end, and can continue in one."""
+        """Say whether real-time jobs of a worker are about to end, and can continue as one."""
         return any(
             turn.ends_s - _JOIN_S < now_s < turn.ends_s + _JOIN_S
             for turn in self.running
@@ -320,7 +322,7 @@ class Turns:
         return [turn for turn in of_kind if not self.is_held(turn, now_s=now_s)]
 
     def lent_to(self, *, now_s: float) -> Counter[str]:
-        """Count the slots of each tenant, without healthy jobs: those are done in a moment."""
+        """Count each tenant's slots, except those of healthy jobs, which are done in a moment."""
         lent_to: Counter[str] = Counter()
         for turn in self.running:
             is_short = turn.job.kind in _WELL and not self.is_held(turn, now_s=now_s)

@@ -87,7 +87,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Units by task. Those of one Kafka partition are far apart in it, or in other jobs."""
+    """The units of each task; any two of one Kafka partition are far apart in it."""
 
     kind: JobKind
     tasks: Sequence[Sequence[Unit]]
@@ -103,7 +103,7 @@ class Job:
         return [unit for task in self.tasks for unit in task]
 
     def place(self, worker_count: int) -> int:
-        """Return the number of a worker that is near those that may run the job."""
+        """Return the number of the worker that is to run the job, or of a likely one."""
         if self.worker is not None:
             return self.worker
         return worker_of(next(iter(self.units[0].spans)), worker_count)
@@ -129,8 +129,8 @@ class Orders:
     time_box_s: float
     # How long units without an end follow the log.
     follow_s: float
-    # Until then, by the clock, nobody else sends to them; requests that leave later say that they
-    # may be repeats.
+    # Until then, by the clock, no other process sends to these destinations; requests that leave
+    # later say that they may be repeats.
     ours_until_ms: int
     allows_private: bool
     # How often the unchanged state of a destination is published.
@@ -161,7 +161,7 @@ class Lane:
 
     destination: Destination
     kind: JobKind
-    # The most events of all Kafka partitions together that it can take in a unit's time.
+    # The maximum number of events that it can take in a unit's time, from all Kafka partitions.
     events_max: int
     # Its events are only parked, so one job in this time is enough.
     rest_s: float = 0.0

@@ -37,7 +37,7 @@ _TRIED = f"{RetrySchedule().deadline_s / 3600:g} h"
 _TIERS_KEEP = f"{RETRY_RETENTION_MS // DAY_MS} days"
 _SKEW_S_MAX = 1
 _DEAD_GROWTH_MAX = 100
-# With twice its share of eight, one Kafka partition needs the work of two machines; at low rates
+# One of eight Kafka partitions, with twice its share, needs the work of two machines; at low rates
 # that does not matter.
 _SHARES_MAX, _HOT_EVENTS_PER_S = 2, 100
 # The second of the three warnings in the log: a day and a half of five days is left. From 1 on the

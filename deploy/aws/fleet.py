@@ -26,7 +26,7 @@ class ObserveStack(MachinesStack):
     def __init__(self, scope: Construct, site: Site, ground: Ground) -> None:
         super().__init__(scope, site, "observe", ground)
         count, (balancer, targets) = site.observers, self._balancer()
-        # The address at which any observer answers where an event is.
+        # The address at which any observer answers questions about events.
         self.address = f"http://{balancer.load_balancer_dns_name}:{defaults.OBSERVE_METRICS_PORT}"
         self.machines(
             MachineGroup(

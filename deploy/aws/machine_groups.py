@@ -286,7 +286,7 @@ class MachinesStack(Stack):
 
 def _roll(made: autoscaling.CfnAutoScalingGroup, group: MachineGroup) -> None:
     """Let a new template replace machines one by one, each after the one before is ready."""
-    # AWS requires one less than the maximum; a plan has a zone's machines to spare.
+    # AWS requires a number below the maximum; `hifi plan` has a zone's machines to spare.
     in_service = min(group.least, group.most - 1)
     if group.must_be_ready:
         made.cfn_options.creation_policy = CfnCreationPolicy(

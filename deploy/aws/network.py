@@ -1,8 +1,9 @@
 """Makes the network of a site: three zones, firewall rules, and a single open port.
 
 Gateways have no access to the internet, and reach AWS through endpoints. Workers have a NAT in
-their zone, so that destinations know the addresses that call them; or an address each, which is
-cheaper. Observe has a NAT, because its console signs people in at the site's own address.
+their zone, so that destinations know which addresses call them; or each worker has an address of
+its own, which is cheaper. Observe has a NAT, because its console signs people in at the site's own
+address.
 """
 
 from collections.abc import Iterator

@@ -44,9 +44,9 @@ class MetricAlarm:
     statistic: str = "Maximum"
     period_s: int = 60
     points: int = 3
-    # False: missing data raises the alarm too, because then nothing scales.
+    # If False, missing data raises the alarm too, because then nothing scales.
     may_be_silent: bool = True
-    # Set: the alarm needs idle processors in this group too.
+    # If set, the alarm also requires idle processors in this group.
     idle_group: str | None = None
 
     @property

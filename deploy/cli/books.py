@@ -46,7 +46,7 @@ def observed_books(kafka: str, *, port: int) -> BooksPage:
 
 
 def read(kafka: str, observe_metrics_port: int) -> tuple[BooksPage, str]:
-    """Return the books, and why they are not observe's; empty if they are."""
+    """Return the books, and why observe's could not be used; empty if these are observe's."""
     return asyncio.run(_read(kafka, observe_metrics_port))
 
 

@@ -58,7 +58,7 @@ def run(settings: Settings, workers: int, *, stop: threading.Event) -> None:
                 for worker in crew:
                     worker.look_after()
         finally:
-            # Workers keep their own copy while they accept. Nobody would accept on this one.
+            # Nobody accepts connections on this copy of the port; workers have their own copies.
             front.close()
             _end(crew, timeout_s=2 * settings.drain_notice_s + settings.drain_s + 10)
 
@@ -90,15 +90,15 @@ class _GatewayWorker:
         if status is None:
             return
         if status == _COULD_NOT and self.start_count == 1:
-            # It has printed why: a port, a setting, no Kafka. Another worker would fail the same
-            # way. A later failure is temporary, and the other workers serve meanwhile.
+            # The worker has printed the reason: a port, a setting, no Kafka. Another one would
+            # fail in the same way. A later failure is temporary: the other workers still serve.
             raise SetupError(f"gateway worker {self.nth} failed: its reason is printed above.")
         talk.print(f"gateway worker {self.nth} ended ({status}) and is started again")
         self.wait_s = min(2 * self.wait_s, _RESTART_S_MAX) if status > 0 else _RESTART_S
         self.due_at_s = time.monotonic() + self.wait_s
 
     def ended(self) -> int | None:
-        """Return the exit code if it has ended; minus the signal's number if one ended it."""
+        """Return the exit code if it has ended; minus the signal's number if a signal ended it."""
         assert self.pid is not None, "only a started worker can end"
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid == 0:
@@ -112,7 +112,7 @@ def _be_worker(settings: Settings, supervisor: int) -> NoReturn:
     status = _FAULT
     try:
         if sys.platform == "linux":
-            # Without a supervisor nothing would stop this worker. It may already be gone.
+            # Without its supervisor, which may already be gone, nothing would stop this worker.
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != supervisor:
                 os._exit(0)

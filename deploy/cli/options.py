@@ -59,7 +59,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count the events."
 
 
 def _key_of_the_place(ctx: typer.Context, key: str | None) -> str | None:
-    """Return the key; None if it is a profile's, and the address is not from that profile."""
+    """Return the key; None if only the key comes from a profile, and the address does not."""
     explicit = {"COMMANDLINE", "ENVIRONMENT"}
     if _source(ctx, "api_key") == "DEFAULT_MAP" and (
         explicit & {_source(ctx, "gateway"), _source(ctx, "console")}

@@ -99,7 +99,7 @@ def print_list(
 
 
 def print_one(form: Form | None, thing: Mapping[str, Any], *, name: str) -> None:
-    """Print one object, as JSON unless another form was requested; a table has a line a setting."""
+    """Print one object, as JSON unless another form was requested; a table lists settings."""
     if form == "name":
         out.print(harmless(name))
     elif form == "table":

@@ -11,7 +11,7 @@ from shared.runtime.kafka.reader import open_reader
 _HOUR_S = HOUR_MS / 1000
 # The newest events of at most this many streams are read.
 _READ_MAX = 20
-# A stream below this many events a second in each of its Kafka partitions is not too large.
+# With fewer events a second in each Kafka partition, a stream has enough partitions.
 _LITTLE_PER_S = 500
 
 

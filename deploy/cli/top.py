@@ -130,7 +130,7 @@ def screen(overview: Mapping[str, Any], *, width: int) -> Group:
 
 
 def _rows(overview: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each destination and for what each pipeline reads."""
+    """Return a row for each destination, and one for each pipeline's reading of its stream."""
     rows = [row for stream in overview["streams"] for row in stream["destinations"]]
     # An observer of an older release reports no pipelines.
     lanes = (pipeline.get("lane") for pipeline in overview.get("pipelines", ()))
@@ -181,7 +181,7 @@ def _mean_ms(row: dict[str, Any]) -> float:
 
 
 def _bar(row: dict[str, Any], longest_ms: float) -> Text:
-    """Return a bar: letters in proportion to the mean time in each stage, full for the slowest."""
+    """Return a bar: each stage's letter, repeated by mean time; the slowest row's bar is full."""
     bar = Text()
     for stage, mean_ms in row["time_shares"].items():
         if longest_ms > 0:

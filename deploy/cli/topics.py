@@ -42,7 +42,7 @@ async def _make(kafka: str, settings: TopicSettings, *, grant: bool) -> list[str
     specs = fixed_specs([t.name for t in RetrySchedule().tiers], settings.partition_counts)
     async with topic_admin(kafka) as admin:
         if grant:
-            # Grants come first: once Kafka has any, users without rights may do nothing.
+            # Grants come first: once Kafka has any grant, users without one may do nothing.
             for user, rights in RIGHTS.items():
                 await admin.grant(user, rights)
         return await admin.create_missing(specs, settings.copies)

@@ -65,9 +65,9 @@ def run(stack: Stack, steps: "_Steps") -> None:
 
 
 class _Stop:
-    """Takes signals: the first one stops, and interrupts a start that is not serving yet.
+    """Takes signals: the first one stops the stack, also during its start.
 
-    The second signal stops without waiting for anything.
+    The second signal stops it without waiting for anything.
     """
 
     def __init__(self, at_once: Callable[[], None]) -> None:

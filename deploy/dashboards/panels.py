@@ -50,7 +50,7 @@ class Panel:
 def dashboard(
     uid: str, title: str, panels: Sequence[Panel], variables: Mapping[str, Metric]
 ) -> dict[str, Any]:
-    """Return a dashboard; a variable's values are those of its metric's label of that name."""
+    """Return a dashboard; each variable takes its values from its metric's label of that name."""
     sites = [_variable(label, _ANY_PROCESS, all_value=".*") for label in SITE_LABELS]
     others = [_variable(name, f"{metric.name}{{{SITE}}}") for name, metric in variables.items()]
     source = {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}

@@ -111,14 +111,14 @@ def _laptop() -> dict[str, object]:
         "log.segment.bytes": 64 * _MB,
         # Enough for a segment of 64 MB at one index entry per 4 KB (default 10 MB, preallocated).
         "log.index.size.max.bytes": _MB,
-        # Default 128 MB, taken from the heap at start: a third of ours. 16 MB is 700,000 keys.
+        # Default 128 MB, a third of our heap, taken at the start. 16 MB hold 700,000 keys.
         "log.cleaner.dedupe.buffer.size": 16 * _MB,
         # Default 50 each: fifty folders, and fifty leaders to elect, for a handful of groups.
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.num.partitions": 4,
         "offsets.topic.segment.bytes": 16 * _MB,
         "transaction.state.log.segment.bytes": 16 * _MB,
-        # Default 8: Hifi is promised to run on two cores.
+        # Default 8, which is too many: Hifi promises to run on two cores.
         "num.io.threads": 4,
         # Default 3 s, for the members of a large group to join; ours have one member each.
         "group.initial.rebalance.delay.ms": 0,

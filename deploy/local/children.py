@@ -19,7 +19,7 @@ _KILL_TIMEOUT_S = 10.0
 # Time between checks of an ending group: people do not notice 10 ms.
 _POLL_S = 0.01
 
-# A fresh interpreter runs this between us and the child. It asks Linux to kill it when the thread
+# A fresh interpreter runs this between us and the child. It asks Linux for SIGKILL when the thread
 # that started it ends, and then becomes the child by exec, which keeps that request. A
 # `preexec_fn` would run Python in a forked copy of a process with threads, which can deadlock.
 _EXEC = """

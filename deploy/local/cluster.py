@@ -56,7 +56,7 @@ class Cluster:
         heap_mb: int | None = None,
         is_secure: bool = False,
     ) -> None:
-        """Without `ports`, take those of the last start, or free ones the first time.
+        """Without `ports`, take the ports of the last start, or at the first start free ones.
 
         A secure cluster authenticates, encrypts, and gives each service only the rights it needs.
         """
@@ -117,7 +117,7 @@ class Cluster:
         return [*self.bootstrap_servers.split(","), self.bootstrap_servers]
 
     def _operator_access(self) -> KafkaAccess:
-        """Return this process's access; without a lock, open access despite any environment."""
+        """Return this process's access; without a lock, open access, whatever the environment."""
         if self.lock is None:
             return KafkaAccess.model_construct()
         return self.lock.access(OPERATOR)
@@ -255,8 +255,8 @@ class Cluster:
 
     def _java_argv(self, broker_id: int, options: Sequence[str]) -> list[str]:
         logging = self._broker_folder(broker_id) / "log4j2.properties"
-        # Only the first compiler and the serial collector: a start took 2.6 s, and 3.1 s with
-        # Java's defaults. At laptop rates this costs nothing, as the broker mostly copies.
+        # Use only the first compiler and the serial collector: a start then took 2.6 s instead
+        # of 3.1 s. At laptop rates this costs nothing, as the broker mostly copies.
         fixed = [
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
@@ -285,7 +285,7 @@ class Cluster:
 
 
 def useful_line(lines: Sequence[str]) -> str:
-    """Return the line of a Kafka log that tells why it stopped."""
+    """Return the line of a Kafka log that says why Kafka stopped."""
     for cause in (r"Caused by:", r"[\w.$]+(Exception|Error)\b"):
         for line in reversed(lines):
             if re.match(cause, line):

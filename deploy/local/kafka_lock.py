@@ -33,7 +33,7 @@ _BROKER = "broker"
 _BROKER_NAME = "hifi-broker"
 _MECHANISM: Final = "SCRAM-SHA-512"
 _PASSWORD_BYTES = 24
-# Longer than the life of any machine that tries Hifi out.
+# Longer than the life of any machine on which people try Hifi out.
 _DAYS = 3_650
 # The certificate stays valid if the clock is set back by a day.
 _SLACK = dt.timedelta(days=1)

@@ -27,7 +27,7 @@ class NotHereError(Exception):
 
 @dataclass
 class ProcessFaults:
-    """`target`: a service's name, "broker", or "delivery-worker", "gateway-worker"."""
+    """Faults of a target: a service's name, "broker", "delivery-worker" or "gateway-worker"."""
 
     keeper: Keeper
 

@@ -288,7 +288,7 @@ def _but_of_kafka(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _auth(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return whether each service requires keys: not where only this machine can call."""
+    """Return whether each service requires keys: not if only this machine can reach it."""
     hosts = {
         prefix: environ.get(f"{prefix}HOST", HOST)
         for prefix in ("HIFI_GATEWAY_", "HIFI_OBSERVE_CONSOLE_")

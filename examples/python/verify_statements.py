@@ -162,7 +162,7 @@ def _adds_up(at: str, said: Json) -> None:
     if said["id_count"] > count or bool(said["id_count"]) != bool(count):
         raise Untrue(f"{at} has {said['id_count']} ids for {count} events.")
     if said.get("compared", 0) > count:
-        raise Untrue(f"{at} has compared {said['compared']} of {count} events.")
+        raise Untrue(f"{at} says that {said['compared']} of {count} events were compared.")
     for name, line in said["destinations"].items():
         _line_adds_up(f"{at}: {name}", line, count)
 
@@ -211,7 +211,7 @@ def check_ids(minutes: Mapping[int, Json], minute_ms: int | None, lines: Iterabl
     if len(ids) != signed["id_count"]:
         raise Untrue(f"The list has {len(ids)} ids, but {signed['id_count']} were signed.")
     if root_of(ids) != signed["root"]:
-        raise Untrue("The list has as many ids as were signed, but other ones.")
+        raise Untrue("The list has as many ids as were signed, but they differ.")
 
 
 def root_of(ids: Iterable[str]) -> str:

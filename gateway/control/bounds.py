@@ -1,7 +1,7 @@
 """Bounds how many objects one tenant may set up, because all tenants share Kafka and processes.
 
 Each change checks its bounds on the newest configuration, so even requests to several gateways at
-once cannot exceed one.
+once cannot exceed a bound.
 """
 
 from collections.abc import Iterator, Mapping

@@ -109,7 +109,7 @@ async def put_destination(
         _check_order(wanted, plane.configuration)
         return wanted
 
-    # Check it beforehand as well, so that no other change waits for a slow resolver.
+    # Check the destination beforehand as well, so that no other change waits for a slow resolver.
     before = plane.configuration.destinations.get(destination_id(stream, destination))
     when.check(before)
     warnings = await _check_targets(plane, await edit(before), caller.tenant)

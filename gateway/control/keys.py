@@ -191,7 +191,9 @@ async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     ),
 )
 async def make_link(request: Request, caller: Admin, given: JsonObject, plane: Plane) -> Response:
-    """Make a link to the console as a reader sees it; `path` is its path there. Nothing is stored.
+    """Make a link that shows the console as to a reader, at the `path` in the answer.
+
+    Nothing is stored.
 
     `tenant` (default: your own), `streams` (all), `origins` of pages that may show it in a frame
     (none), `lasts_s` (3600, at most 86400). The link also ends when your key does.
@@ -204,8 +206,8 @@ async def make_link(request: Request, caller: Admin, given: JsonObject, plane: P
         raise Problem(
             "scope_missing",
             "Only an API key with the scope admin can sign a link, and the link ends with the key."
-            " Make a key (`hifi keys create NAME --scope admin`), also as the operator, and send"
-            " this request with it.",
+            " Make a key (`hifi keys create NAME --scope admin`), even if you are the operator, and"
+            " send this request with it.",
         )
     if not secret.link_key and "admin" in key.scopes:
         raise Problem("scope_missing", "This key was made before Hifi had links: rotate it first.")
@@ -322,7 +324,7 @@ async def _store(
 
 
 def _checked(key: ApiKey | None, caller: Caller) -> ApiKey:
-    """Return the key if the caller may change or end it: if they could have made it."""
+    """Return the key if the caller may change or end it, that is, if they could have made it."""
     if key is None or not _is_in_charge(caller, key.tenant):
         raise _unknown_key()
     caller.check_grant(key)
@@ -336,7 +338,7 @@ def _until_ms(caller: Caller, plane: ControlPlane) -> int | None:
 
 
 def _check_new_text(key: ApiKey, caller: Caller, plane: ControlPlane) -> None:
-    """Refuse a new text that would outlast the caller's token by too long."""
+    """Refuse a new text that would be valid for longer than a caller with a token may grant."""
     until_ms = _until_ms(caller, plane)
     if until_ms is not None and (key.expires_at_ms is None or key.expires_at_ms > until_ms):
         days = plane.settings.keys_by_token_days
@@ -362,5 +364,5 @@ def _unknown_tenant() -> Problem:
 
 
 def _is_in_charge(caller: Caller, tenant: str) -> bool:
-    """Return whether it is the caller's tenant, or the caller an operator for all streams."""
+    """Return whether the tenant is the caller's, or the caller is an operator for all streams."""
     return caller.tenant == tenant or (caller.tenant == DEFAULT_TENANT and not caller.streams)

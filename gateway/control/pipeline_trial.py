@@ -32,7 +32,7 @@ _BYTES_MAX = 500_000
 
 
 class TriedRow(BaseModel):
-    """One row that the pipeline makes of an event."""
+    """One row that the pipeline makes from an event."""
 
     of: int | None = Field(
         description="Number of the row's event, counted from 1; null for a row of a window."

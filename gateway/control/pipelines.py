@@ -144,7 +144,7 @@ async def put_pipeline(
 
     key = config_key("pipeline", pipeline)
     if any(isinstance(output, dict) and DATABASE in output for output in _outputs(given)):
-        # Check it first, so that no other change has to wait for a slow resolver.
+        # Check the addresses first, so that no other change has to wait for a slow resolver.
         known = plane.configuration.pipelines.get(pipeline)
         check_owner(known)
         when.check(known)
@@ -285,7 +285,7 @@ def told_of_the_document() -> Iterator[None]:
 
 
 def keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) -> None:
-    """Keep settings that a PUT cannot change, as the pipeline continues at its position."""
+    """Keep settings that a PUT cannot change, because the pipeline continues at its position."""
     generation, stream = 1, None
     if known is not None:
         generation = known.generation
@@ -300,7 +300,7 @@ def keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) -> 
 
 
 def _goes_on(wanted: Pipeline, known: Pipeline | RemovedPipeline | None) -> Pipeline:
-    """Check changes to kept state: it must cover all events that the pipeline has read."""
+    """Refuse changes after which kept state would not cover all events that were read."""
     if isinstance(known, Pipeline) and known.kept_shape and not wanted.kept_shape:
         wrong = (
             "its window or dedupe cannot be removed: make another pipeline, or remove this one"

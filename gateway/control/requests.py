@@ -137,9 +137,9 @@ class ControlPlane:
     )
 
     def rehearsal(self) -> "ControlPlane":
-        """Return a control plane with the same checks that changes nothing."""
+        """Return a control plane that makes the same checks, but changes nothing."""
         store = RehearsalStore(self.store, lambda: self.configuration)
-        # The box must not open secrets: somebody could guess a secret unnoticed.
+        # With a box that opens secrets, somebody could test guesses of a secret unnoticed.
         return replace(self, store=store, box=self.box.sealing_only(), is_rehearsal=True)
 
     def note(self, event: str, **facts: str) -> None:
@@ -168,7 +168,7 @@ class ControlPlane:
     ) -> tuple[Any, Any]:
         """Write one object, or remove it; return the object before and after.
 
-        The author is stored with it, and so is `did`, if that describes the change better.
+        The author is stored with the change, and so is `did` if it describes the change better.
 
         `edit` gets the newest object, or None, and may be called more than once. `check` comes
         first and refuses objects that the caller may not change: a condition must reveal nothing
@@ -306,7 +306,7 @@ def as_json(
 
 
 def also(*codes: str) -> dict[str, Any]:
-    """Return the `openapi_extra` of a route that has these problems of its own."""
+    """Return the `openapi_extra` of a route that may answer with these problems, too."""
     return {PROBLEMS_MEMBER: codes}
 
 

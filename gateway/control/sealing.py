@@ -84,7 +84,7 @@ def shown_document(pipeline: Pipeline) -> dict[str, Any]:
 def sealed_document(
     given: Mapping[str, Any], *, before: Pipeline | None, owner: str, box: SecretBox
 ) -> dict[str, Any]:
-    """Return the document to store; a placeholder stands for the password stored for its address.
+    """Return the document to store, with stored passwords instead of their placeholders.
 
     Raise ConfigError or Problem for an invalid secret.
     """
@@ -174,18 +174,18 @@ def _origin(url: object) -> object:
         parts = urlsplit(str(url))
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError:
-        # It equals no other address, and is refused when the settings are read.
+        # A faulty address equals no other, and is refused when the settings are read.
         return url
     return parts.scheme, parts.hostname, port
 
 
 def _with_left_out(given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with omitted secrets as they were, and without those set to null."""
+    """Return the given settings with omitted secrets restored, and without those set to null."""
     fields = {name: seen[name] for name in _KEPT_WHEN_LEFT_OUT if name in seen} | dict(given)
     for name in ("secret_headers", "signing_secrets"):
         if fields.get(name, ...) is None:
             del fields[name]
-    # An omitted secret within these stays only while their kind is the same.
+    # A secret that is omitted within one of these objects stays only if the kind is unchanged.
     for name in ("auth", "client_certificate"):
         new, old = fields.get(name), seen.get(name)
         if isinstance(new, dict) and isinstance(old, dict) and new.get("kind") == old.get("kind"):

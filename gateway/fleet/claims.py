@@ -31,10 +31,10 @@ log = structlog.get_logger()
 # A claim lasts for this many report deadlines: one each to make it, to check the request's events,
 # and to send them.
 _HOLDS_DEADLINES = 3
-# An answer waits at most this long for its record. Without the record, a repeated request gets
-# "in use" until the claim ends, and then a search of the log for its events.
+# An answer waits at most this long for its record. Without the record, a repeated request is
+# refused as "in use" until the claim ends, and then the log is searched for its events.
 _ENDED_S = 1.5
-# Part of a deadline for the search for the events, and also for waiting for a turn to search.
+# The part of a deadline that a search for the events may take; its wait for a turn may be as long.
 _SEARCH_DEADLINES = 0.5
 # Pause between attempts to store how a request ended.
 _AGAIN_S = 0.5
@@ -61,7 +61,7 @@ class KeyClaim:
     row: RequestRow
     # From this time on, the claim could end before its events are stored.
     until_s: float
-    # Since when an earlier claim's events may be in the log; None without an earlier claim.
+    # The earliest time of an earlier claim's events in the log; None without an earlier claim.
     since_ms: int | None = None
     # Whether some of this claim's events may already be stored.
     is_sent: bool = False
@@ -92,7 +92,7 @@ class Claims:
     async def begin(
         self, scope: str, content: Sequence[bytes], *, tenant: str
     ) -> KeyClaim | Answer:
-        """Return the key for a request, or the answer to repeat; raise Problem if neither."""
+        """Return the key for a request, or the answer to repeat; else raise Problem."""
         key = hashlib.sha256(scope.encode()).digest()[:16]
         holds_s = _HOLDS_DEADLINES * self._deadline_s
         row = RequestRow(os.urandom(8), tenant, digest_of(content), holds_ms=round(holds_s * 1000))
@@ -178,7 +178,7 @@ class Claims:
         finally:
             del self._waiting[number]
             if verdict is None:
-                # The claim may be stored all the same, and would then block the key.
+                # Kafka may have stored the claim nevertheless, and it would block the key.
                 free = msgspec.structs.replace(claim.row, ended="free")
                 self._spawn(self._write(claim.key, free))
         return verdict

@@ -43,7 +43,7 @@ class RequestRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     tenant: str
     # A digest of everything that the events are made from.
     content: bytes
-    # How long a claim lasts. Without an end by then, its gateway has died.
+    # How long a claim lasts. If no end was recorded by then, its gateway has died.
     holds_ms: int = 0
     ended: Ending | None = None
     # For `open`: some events may be stored.
@@ -88,7 +88,7 @@ class Won(msgspec.Struct, frozen=True):
     since_ms: int | None = None
 
 
-# The verdict on a claim: it has the key, the first request's answer, or a refusal.
+# The verdict on a claim: the claim gets the key, the first request's answer, or a refusal.
 Verdict = Won | RequestRow | Problem
 
 
@@ -97,7 +97,7 @@ class _Entry(msgspec.Struct, gc=False):
 
     row: RequestRow
     at_ms: int
-    # Since when the key's events may be in the log.
+    # The earliest time at which the key's events may have been stored.
     since_ms: int | None = None
 
     @property
@@ -125,7 +125,7 @@ class KeyBook:
         return None if isinstance(verdict, Won) else verdict
 
     def take(self, key: bytes, raw: bytes, at_ms: int) -> tuple[RequestRow, Verdict | None]:
-        """Process the next record; return a claim's verdict. ValueError if it is malformed."""
+        """Process the next record; return a claim's verdict. Malformed ones raise ValueError."""
         row = msgspec.json.decode(raw, type=RequestRow)
         self._newest_ms = max(self._newest_ms, at_ms)
         entry, verdict = self._entry(key, row.tenant), None
@@ -212,7 +212,7 @@ def digest_of(content: Sequence[bytes]) -> bytes:
 
 
 def id_base(scope: str) -> str:
-    """Return the prefix for ids of events without their own, the same for each repetition."""
+    """Return the prefix for ids of events that have none; it is the same for each repetition."""
     return "ik-" + hashlib.sha256(scope.encode()).hexdigest()[:32]
 
 

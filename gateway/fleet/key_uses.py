@@ -40,7 +40,7 @@ class KeyUses:
             await self.tell()
 
     async def tell(self) -> None:
-        """Publish new uses; a lost record goes out again, as we read ours back like others'."""
+        """Publish each new use until its record is read back, as a record may be lost."""
         news = [
             Event.of(id="", key=fingerprint.encode(), value=b"%d" % at_ms, headers=())
             for fingerprint, at_ms in self.here.items()
@@ -57,6 +57,6 @@ class KeyUses:
             except ValueError as error:
                 log.warning("uses.record_refused", origin=record.origin, error=str(error))
                 continue
-            # Cap it at Kafka's time, so that a fast clock does not hide later uses.
+            # Cap the time at Kafka's, so that a fast clock does not hide later uses.
             at_ms = min(at_ms, record.timestamp_ms)
             self._told[fingerprint] = max(at_ms, self._told.get(fingerprint, 0))

@@ -1,4 +1,4 @@
-"""Exchanges news with other gateways, observers and pipelines processes through Kafka."""
+"""Exchanges news through Kafka with other gateways, observers and pipelines services."""
 
 import asyncio
 from functools import partial
@@ -75,6 +75,6 @@ class Peers:
         return [*tasks, group.create_task(kept_up(self._news.run, name="shares"))]
 
     async def leave(self) -> None:
-        """Release this process's shares, and publish the key uses that others do not know."""
+        """Release this process's shares, and publish the key uses not known to others yet."""
         await self._news.leave()
         await self.uses.tell()

@@ -47,8 +47,8 @@ class Bucket:
     def divide(self, mine: float, others: Sequence[float]) -> None:
         """Set the rate to this process's share, by its demand and that of other processes.
 
-        It may use an even share at once, before other processes know of its demand. It did not have
-        that share before, so the bucket has saved none of it.
+        The process may use an even share at once, before others know of its demand. It did not
+        have that share until now, so the bucket starts without savings from it.
         """
         even = self.whole / (len(others) + 1)
         ours = share(self.whole, mine=mine, others=others)
@@ -101,7 +101,7 @@ class Quotas:
             account.buckets["requests"].level -= 1
 
     def use(self, tenant: Tenant | None, *, events: int, byte_count: int, now_s: float) -> None:
-        """Charge the events and bytes that were read of a request, whatever its answer."""
+        """Charge the events and bytes that were read from a request, whatever its answer."""
         if tenant is None or (account := self._account(tenant, now_s)) is None:
             return
         for name, amount in (("events", events), ("bytes", byte_count)):

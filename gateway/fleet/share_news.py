@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 # The shortest pause between two records, however much news there is.
 _PAUSE_S = 0.1
-# Our own record comes back within milliseconds. Without it, we start as if we were alone.
+# Our own record comes back within milliseconds. If it does not, we start as if we were alone.
 _JOIN_S = 2.0
 
 

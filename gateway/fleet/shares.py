@@ -1,6 +1,6 @@
-"""Knows how much of a tenant's quota each gateway process needs, to divide it (ADR 0061).
+"""Knows how much of a tenant's quota each gateway process needs (ADR 0061).
 
-Pure. shared/shares.py divides it.
+Pure. shared/shares.py divides the quota accordingly.
 """
 
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ class Demand:
     costs: dict[str, float] = field(default_factory=dict)
 
     def ask(self, now_s: float) -> bool:
-        """Count a request; return whether there were none in this and the previous period."""
+        """Count a request; return whether it is the first of this and the previous period."""
         is_first = not self.asked and not self.before
         if is_first:
             self.since_s = now_s

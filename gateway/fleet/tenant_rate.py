@@ -8,7 +8,7 @@ from math import ceil
 from gateway.fleet.quota import Bucket
 from gateway.problems import Problem
 
-# Beyond this many tenants, those with a full allowance are dropped: a new one is full, too.
+# Beyond this many tenants, full allowances are dropped: a new allowance is full, too.
 _ALLOWANCES_MAX = 1_000
 
 
@@ -47,7 +47,7 @@ class TenantRate:
 
 
 def resend_rate(clock_s: Callable[[], float] = time.monotonic) -> TenantRate:
-    """Allow one a second, and 20 at once for people who click; redrives and replays do more."""
+    """Allow one a second, and 20 at once for people who click; a redrive or replay can do more."""
     detail = (
         "A tenant may resend one event per second; for many events use"
         " dead-letters:redrive or a replay."
@@ -56,6 +56,6 @@ def resend_rate(clock_s: Callable[[], float] = time.monotonic) -> TenantRate:
 
 
 def channel_test_rate() -> TenantRate:
-    """Allow a few tests for a set-up, but no more: messages may reach people who want none."""
+    """Allow a few tests for a set-up, but no more: messages may reach the wrong people."""
     detail = "A tenant may test its channels ten times an hour."
     return TenantRate("channel_test_rate", detail, per_s=10 / 3_600, at_once=10.0)

@@ -1,4 +1,4 @@
-"""Logs few enough requests to read: all of the control plane's, and failures elsewhere.
+"""Logs all requests of the control plane, but only failures elsewhere, so that people can read it.
 
 Thousands of requests with events may arrive each second. Metrics count them, and the ledger names
 each one that stored something. Logging a request would cost more than handling it.

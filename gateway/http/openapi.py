@@ -1,7 +1,7 @@
-"""Describes the API: FastAPI provides its routes and models, this module adds the rest.
+"""Describes the API: FastAPI describes its own routes and models, and this module adds the rest.
 
-The rest is the routes of events and rows (served without a framework), the problems of each route,
-the bodies that our own reader takes, and an example for every answer.
+It adds the routes of events and rows (served without a framework), the problems of each route, the
+bodies that our own reader takes, and an example for every answer.
 """
 
 import re
@@ -19,7 +19,7 @@ from gateway.problems import CATALOGUE, PROBLEMS_MEMBER, Problem
 
 _REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
 _PROBLEM: Json = {"$ref": "#/components/schemas/Problem"}
-# Problems of every path: a head that is not HTTP, too slow or too large, and bugs.
+# Problems that any path may answer with: a head that is invalid, slow or too large, and bugs.
 _EVERYWHERE = (
     *("invalid_http", "bad_header", "head_timeout", "head_too_large", "unknown_transfer_coding"),
     "internal_error",
@@ -136,7 +136,7 @@ def _leave_out_defaults(operation: Json) -> None:
 
 
 def _show_as_views_do(schemas: Json) -> None:
-    """Describe objects as the API shows them where they are stored differently."""
+    """Describe the API's form of objects that are stored in another form."""
     del schemas["Stream"]["properties"]["json_schema"]
     schemas["Stream"]["properties"]["schema"] = {
         "type": ["object", "boolean", "null"],

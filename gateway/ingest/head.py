@@ -9,8 +9,8 @@ from starlette.types import Scope
 from gateway.problems import Problem
 from shared.runtime.hosts import HOSTS_REMEMBERED
 
-# These must be sent only once, because readers could disagree on which of two counts. Other headers
-# are lists that may be sent in several lines (RFC 9110, 5.3).
+# These must be sent only once, because readers could disagree on which of two values counts. Other
+# headers are lists that may be sent in several lines (RFC 9110, 5.3).
 _ONCE = frozenset(
     {
         *(b"authorization", b"content-encoding", b"content-type", b"hifi-signature", b"host"),
@@ -41,7 +41,7 @@ def read_headers(scope: Scope) -> dict[bytes, str]:
         raise Problem("unknown_transfer_coding", detail, headers=_CLOSE)
     raw_path: bytes = scope["raw_path"]
     if b"%" in raw_path and b"%2f" in raw_path.lower():
-        # Decoded to a slash, it would lead to another path.
+        # With %2f decoded to a slash, this would be another path.
         raise Problem("not_found", f"This API has no path {raw_path[:200].decode('ascii')!r}.")
     return headers
 

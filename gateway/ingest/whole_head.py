@@ -20,7 +20,7 @@ _BEGINNING = b"POST /v1/streams/"
 _PATH = re.compile(rb"/v1/streams/([A-Za-z0-9._-]+)/events")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,8})[ \t]*\r\n", re.IGNORECASE)
 _END = b"\r\n\r\n"
-# A connection keeps no longer head: it takes memory on each of ten thousand connections.
+# Longer heads are not kept: each would take memory on every one of ten thousand connections.
 _HEAD_BYTES_MAX = 4_096
 # Headers that need more work or a wait: browsers' CORS, bodies that wait for 100 Continue or come
 # in pieces, encodings, Idempotency-Keys.
@@ -58,7 +58,7 @@ class WholeHead(msgspec.Struct, eq=False):
 
 
 def read_whole_head(data: bytes, *, head_bytes_max: int) -> WholeHead | None:
-    """Return the head at the start of data; None if it is incomplete, or of another request.
+    """Return the head at the start of data; None if it is incomplete, or not one for events.
 
     A faulty head also gives None: the usual readers report its faults.
     """

@@ -79,7 +79,7 @@ class ByteBudget:
         self._unfinished.discard(body)
 
     def _droppable(self, byte_count: int, tenant: str) -> list[UnfinishedBody]:
-        """Return incomplete bodies of tenants that hold more bytes than this one would."""
+        """Return the incomplete bodies of tenants that hold more bytes than this one would hold."""
         own = self._tenants.get(tenant, 0) + byte_count
         return [
             body

@@ -13,9 +13,9 @@ from gateway.problems import Problem
 
 # A piece takes 0.2 ms and this much memory; the limits are checked between pieces.
 _PIECE_BYTES = 131_072
-# Bytes of the body that the decoder gets at once: it copies the unused ones.
+# Bytes of the body that the decoder gets at once: few, as it copies those that it does not use.
 _WINDOW_BYTES = 16_384
-# `cat *.gz` makes one member of each file; a body with more members than this is an attack.
+# `cat *.gz` makes one member from each file; a body with more members than this is an attack.
 _MEMBERS_MAX = 1_000
 # RFC 8878 asks decoders to support this; with more, a frame of 20 bytes could take 2 GB.
 _ZSTD_WINDOW_LOG_MAX = 23
@@ -34,7 +34,7 @@ def opened(
     ratio_max: int,
     hold: Callable[[int], None],
 ) -> bytes:
-    """Return the body without its encoding. `hold` is called with every size that it grows to."""
+    """Return the body without its encoding; call `hold` with its new size whenever it grows."""
     if encoding == "identity":
         return wire
     pieces: list[bytes] = []

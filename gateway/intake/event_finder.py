@@ -117,7 +117,7 @@ def _find(body: bytes, body_format: Format, limits: EventLimits) -> EventSpans:
 
 
 def _with_whole_pairs(body: bytes) -> bytes | None:
-    """Replace halves of surrogate pairs, at equal length; None if there are none, or too many.
+    """Replace halves of surrogate pairs, keeping the length; None if there are none or too many.
 
     Browsers send such a half for a text that was cut within an emoji. UTF-8 cannot represent it, so
     its event is refused, but the other events' places must be found.
@@ -154,7 +154,7 @@ def _json(body: bytes, events_max: int, event_bytes_max: int) -> EventSpans:
             raise Problem("ambiguous_body", "The object has `events` twice; send it once.")
         return EventSpans(raws, "/events/")
     if len(body) > event_bytes_max:
-        # It is too large for an event anyway, so save the time to read all of it.
+        # The body is too large for an event anyway, so spend no time on reading all of it.
         return EventSpans([body], "")
     name = _MAYBE_WRAPPED.decode(body).batch_name
     if name is not None:
@@ -192,9 +192,9 @@ def _lines(body: bytes, events_max: int) -> EventSpans:
 
 
 def _stripped(text: bytes) -> bytes:
-    """Strip white space by Python's fast strip(), unless there are kinds that JSON lacks."""
+    """Strip white space with Python's fast strip(), unless some of it is not valid in JSON."""
     if b"\v" in text or b"\f" in text:
-        # JSON allows neither, and its parser will report that.
+        # JSON allows neither character, and its parser will report that.
         return text
     return text.strip()
 

@@ -114,7 +114,7 @@ _BEFORE_ID, _BEFORE_TRACED_ID = pack_count(3) + _ID, pack_count(4) + _ID
 
 
 class Packer:
-    """Packs the headers of a request's events; all but two values are the same for each."""
+    """Packs the headers of a request's events; only two of the values differ between events."""
 
     def __init__(self, context: Context) -> None:
         accepted_at, trace = b"%d" % context.accepted_at_ms, context.traceparent
@@ -245,7 +245,7 @@ def _unknown_shard(detail: str, context: Context, event_id: str) -> _BodyFault:
 def _look_again(value: bytes, error: Exception) -> _EventFacts | _BodyFault:
     """Return the facts of an event with an unexpected member, or its fault."""
     if not isinstance(error, msgspec.ValidationError):
-        # It is a line of NDJSON, or has a text that UTF-8 cannot represent.
+        # The event is an invalid line of NDJSON, or has a text that UTF-8 cannot represent.
         return _BodyFault("invalid_json", str(error))
     if not value.startswith(b"{"):
         return _BodyFault("not_an_object", "an event must be a JSON object")
@@ -311,7 +311,7 @@ def _loose_facts(value: bytes) -> _EventFacts:
 
 def _name(raw: msgspec.Raw) -> str | None:
     text = bytes(raw)
-    # Keep it as text, as a number of any length is a valid name.
+    # Keep a number as text, because a number of any length is a valid name.
     return text.decode() if _WHOLE_NUMBER.fullmatch(text) else _decode_or_none(_TEXT, raw)
 
 

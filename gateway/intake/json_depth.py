@@ -10,9 +10,9 @@ from functools import cache
 _BRACKETS = b"[]{}"
 _OTHERS = bytes(set(range(256)) - set(_BRACKETS) - set(b'"'))
 _STEPS = bytes.maketrans(_BRACKETS, b"\1\0\1\0")
-# Brackets skipped at once while they cannot reach the limit, even if all of them open.
+# Brackets skipped at once while they cannot reach the limit, even if all are opening ones.
 _WIDE = 64
-# Brackets looked up at once when they can reach it; the cache grows to 8,190 entries.
+# Brackets looked up at once when they can reach the limit; the cache grows to 8,190 entries.
 _NARROW = 12
 
 
@@ -41,14 +41,15 @@ def _steps(value: bytes) -> bytes:
     if b"\\" in value:
         # Remove pairs of backslashes first: only then does one before a quote escape the quote.
         value = value.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Two adjacent quotes are an empty text, or join two texts; brackets in texts stay in a text.
+    # Two adjacent quotes are an empty text, or the end of one text and the start of the next,
+    # which become one text without them. Either way, brackets in texts stay in a text.
     steps = value.translate(_STEPS, _OTHERS).replace(b'""', b"")
     return b"".join(steps.split(b'"')[::2]) if b'"' in steps else steps
 
 
 @cache
 def _climb(steps: bytes) -> tuple[int, int]:
-    """Return the highest level that some steps reach, and the level after them."""
+    """Return the highest level that these steps reach, and the level after them."""
     highest = depth = 0
     for step in steps:
         depth += 1 if step else -1

@@ -160,7 +160,7 @@ class Body(msgspec.Struct, eq=False):
         return self._content(message)
 
     async def _too_large(self, *, has_more: bool = True) -> Problem:
-        """Read up to one limit more: a client that is still sending would not see the answer."""
+        """Read as much as the limit once more: a client that still sends would miss the answer."""
         byte_count = 0
         while has_more and byte_count <= self.limits.body_bytes_max:
             chunk, has_more = await self._chunk()

@@ -4,8 +4,8 @@ Checking an event against a schema may take forever, and nothing can stop the li
 process. So the kernel kills this process when an event has used up its CPU time, with a signal that
 shows gateway.intake.schemas the cause. It exits by itself when the gateway closes the connection.
 
-It uses jsonschema-rs, which is the fastest by far, follows all drafts, can be kept from fetching
-references of schemas, and has patterns whose time is bounded by text and pattern.
+It uses jsonschema-rs, which is the fastest by far and follows all drafts. It can be kept from
+fetching a schema's references, and the lengths of text and pattern bound the time of a match.
 """
 
 import os
@@ -22,12 +22,12 @@ import jsonschema_rs
 import msgspec
 
 # CPU time, so that events do not fail because a machine is busy. An event of 1 MB with patterns
-# takes 14 ms, an ordinary one 3 µs. Other tenants with a schema wait at most this long for one.
+# takes 14 ms, an ordinary one 3 µs. Other tenants wait at most this long for one event.
 EVENT_CPU_S = 0.1
 # A schema of 256 Ki characters takes 10 ms unless its patterns are an attack.
 SCHEMA_CPU_S = 0.25
-# Later preparations get this many times as long, so that an accepted schema does not fail on a
-# slower machine.
+# Later preparations get this multiple of that time, so that an accepted schema does not fail on
+# a slower machine.
 _SCHEMA_AGAIN = 4
 # After this time, the next question gets its turn.
 _TURN_CPU_S = 0.02
@@ -36,7 +36,7 @@ _NICENESS = 5
 # Python and the library take 19 MB, a schema's patterns up to 10 MB each. Beyond this limit the
 # process ends, and the next one starts without prepared schemas.
 _MEMORY_BYTES_MAX = 1 << 30
-# About the number of streams with a schema that a machine uses at a time.
+# About the number of schemas that are in use at a time on one machine.
 _PREPARED_MAX = 200
 # For people to read; some validators' messages contain the whole event.
 _DETAIL_LENGTH_MAX = 300
@@ -56,7 +56,7 @@ class Question(msgspec.Struct, array_like=True):
 
 
 class Verdicts(msgspec.Struct, array_like=True):
-    """Faults of a question's first values, at least one; or why the schema cannot be used."""
+    """The verdicts on a question's first one or more values; or why the schema cannot be used."""
 
     faults: list[Fault | None] = []
     schema_error: str | None = None

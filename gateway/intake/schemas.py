@@ -97,7 +97,7 @@ class SchemaChecks:
         self, values: Sequence[bytes], json_schema: str, tenant: str
     ) -> list[Fault | None]:
         faults: list[Fault | None] = []
-        # Check values up to here one by one: one of them has killed a process.
+        # Check values before this index one by one: one of them has killed a process.
         alone_until = 0
         while (at := len(faults)) < len(values):
             asked = _some(values, at) if at >= alone_until else [values[at]]

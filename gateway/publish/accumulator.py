@@ -2,8 +2,8 @@
 
 While one batch is in flight the next one fills, so batches grow with the load, and an idle gateway
 sends at once. A request gets one report per slice (its part of one batch). An event that was not
-handed over in time is withdrawn, and certainly not stored. Once it is handed over, it is unknown if
-no report comes in time.
+handed over in time is withdrawn, and certainly not stored. Once an event is handed over, its fate
+is unknown if no report comes in time.
 """
 
 import asyncio
@@ -165,8 +165,8 @@ class Accumulator:
     def sweep(self, *, now_s: float, queue_deadline_s: float, ack_deadline_s: float) -> None:
         """Report on events that have waited too long. Called regularly, with the time.
 
-        While Kafka stores batches, waiting events have as long as for a report. If Kafka stores
-        nothing, they are reported as not stored much sooner.
+        While Kafka stores batches, events may wait as long as a report may take. If Kafka stores
+        nothing, waiting events are reported much sooner, as not stored.
         """
         if self._stored_count != self._stored_seen:
             self._stored_seen, self._moved_at_s = self._stored_count, now_s

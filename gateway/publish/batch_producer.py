@@ -313,7 +313,7 @@ class BatchProducer:
                 if answered.done():
                     continue
                 if (outcome := answer.get(parcel.place)) is None:
-                    # It was over before it could be written, or the broker's answer lacks it.
+                    # The batch was given up before it was written, or the answer lacks it.
                     answered.set_exception(KafkaError(f"no answer for {parcel.place}"))
                 else:
                     answered.set_result(outcome)

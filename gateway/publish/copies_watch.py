@@ -46,7 +46,7 @@ class CopiesWatch:
         gauge.set_function(lambda: float(len(self._short)))
 
     async def run(self) -> None:
-        """Check every minute until cancelled; other parts report that Kafka is down."""
+        """Check every minute until cancelled; other parts report it if Kafka is down."""
         while True:
             try:
                 async with topic_admin(self._bootstrap_servers) as admin:

@@ -1,8 +1,8 @@
 """Writes acknowledged events into the ledger, once a second.
 
 Rows that cannot be written are written later, or never. No caller waits for the ledger, and the
-audit reads the log itself for events that the ledger does not name. A row of unknown fate is not
-written again, since two rows for the same offsets would look like a lost event.
+audit looks in the log itself to find events that the ledger does not name. A row of unknown fate
+is not written again, since two rows for the same offsets would look like a lost event.
 """
 
 import asyncio
@@ -171,7 +171,7 @@ class AckLedger:
 
 
 def _chosen(events: Sequence[Event], positions: Sequence[int]) -> Sequence[Event]:
-    """Return the events at some positions, which are mostly all of them or a run."""
+    """Return the events at some positions, usually all of them or consecutive ones."""
     if len(positions) == len(events):
         return events
     if isinstance(positions, range) and positions.step == 1:

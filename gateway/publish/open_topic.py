@@ -89,8 +89,9 @@ class OpenTopic:
     def _spread(self, now_s: float) -> Accumulator:
         """Choose the accumulator for events without a key.
 
-        They go to one Kafka partition while that stores batches and holds few bytes, so that small
-        requests share batches. Otherwise they go to the idlest, so that a stuck one gets no more.
+        They go to one Kafka partition while it keeps storing batches and holds few bytes, so that
+        small requests share batches. Otherwise they go to the idlest partition, so that a stuck
+        one gets no more events.
         """
         sticky = self._sticky
         since_s = sticky.oldest_s()

@@ -47,7 +47,7 @@ class Handover(msgspec.Struct, eq=False):
 
     # Bytes of it were written, and no answer has refused them.
     may_be_stored: bool = False
-    # A sender already has the answer that Kafka did not confirm in time, so write no more of it.
+    # A sender was already told that Kafka did not confirm in time, so the batch is not written now.
     is_over: bool = False
 
 
@@ -77,7 +77,7 @@ class SendBatches(ProduceRequest_v7):  # type: ignore[misc]  # aiokafka has no a
         return self
 
     def encode(self) -> "UnjoinedRequest":
-        """Encode batches that are not over; aiokafka writes them in the same turn of the loop."""
+        """Encode batches not given up; aiokafka writes them in the same turn of the loop."""
         by_topic: dict[str, list[Parcel]] = {}
         for parcel in self.parcels:
             if not parcel.handover.is_over:

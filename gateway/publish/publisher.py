@@ -38,7 +38,7 @@ _PROBE_AGE_S_MAX = 6.0
 
 # Seconds to wait for a broker's answer that there is no such topic.
 _ASK_S = 0.5
-# Full batches in a Kafka partition's turn: few, so that readers get all partitions at one pace.
+# Full batches in a Kafka partition's turn: few, so that all partitions grow at the same pace.
 _TURN_BATCHES = 2
 _PROBE_EVENT = Event.of(id="probe", key=None, value=b"{}", headers=())
 
@@ -79,7 +79,7 @@ class KafkaPublisher:
     ack_deadline_s: float
     queue_deadline_s: float
     batch_bytes_max: int
-    # As of the last sweep: only sweeps make events overdue, and each request reads this.
+    # Computed by each sweep, as only sweeps make events overdue, and each request reads this.
     overdue_bytes: int = field(default=0, init=False)
     _topics: dict[str, OpenTopic] = field(default_factory=dict, init=False)
     _producer: BatchProducer | None = field(default=None, init=False)

@@ -83,7 +83,7 @@ class RowTurns:
             return reports
         finally:
             # A write of unknown fate may be stored late. Keep its claim, so that no other change
-            # writes its barrier before that.
+            # writes a barrier before then.
             if is_certain:
                 await self.claims.release(claim)
 

@@ -26,7 +26,7 @@ class _Ahead:
 
     # Bytes that Kafka has not reported on.
     sent: int = 0
-    # Bytes stored up to an offset, and later ones up to another offset.
+    # Bytes stored up to an offset, and bytes stored after it, up to a later offset.
     stored: int = 0
     until: int = 0
     later_stored: int = 0
@@ -82,7 +82,7 @@ class Rooms:
                 self._ahead.pop(table.topic, None)
 
     def _checked(self, table: Table, rows: Sequence[Event], ahead: _Ahead) -> int:
-        """Return by how many bytes the table grows with the rows; refuse them without space."""
+        """Return by how many bytes the rows make the table grow; refuse them if it has no space."""
         values = {row.key or b"": row.value for row in rows}
         growth = sum(room_of(key, value) for key, value in values.items())
         used = 0

@@ -42,7 +42,7 @@ from shared.runtime.tables.copy import ClosedError, DamagedError, Row, RowPage
 from shared.runtime.tables.folders import OpenCopy, TableCopies
 
 _PATH = re.compile(r"/v1/tables/([^/]+)/rows(?:/(.+))?")
-# How long a GET waits for the copy to reach `at_least`, and how often it looks.
+# How long a GET waits for the copy to reach `at_least`, and the pause between its checks.
 _AT_LEAST_S, _LOOK_S = 2.0, 0.02
 _BODIES_BYTES_MAX = 32_000_000
 

@@ -1,7 +1,7 @@
 """Sends a table's changes to its watchers as server-sent events, until they disconnect.
 
 Each watch reads this machine's copy, so watchers cost Kafka nothing. A watcher that reconnects
-continues at its position (`Last-Event-ID`), and gets each row that has changed since then once.
+continues at its position (`Last-Event-ID`), and gets one event for each row changed since then.
 """
 
 import asyncio

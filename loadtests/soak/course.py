@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from shared.config.destination import Latency
 
-# A day is as short as the time in which a process settles, so that this time has a peak.
+# A day is as short as the time that processes get to settle, so that this time includes a peak.
 _DAY_S = 300.0
 # A day's lowest and highest rate, as multiples of the mean.
 _NIGHT, _NOON = 0.4, 1.6

@@ -6,9 +6,9 @@ The same seed makes the same plan.
 import random
 from dataclasses import dataclass
 
-# Each fault, with its shortest and longest duration. A worker is replaced at once; the others stay
-# down, frozen or slow that long. Kafka fences a broker that is frozen for longer than its session
-# timeout: 9 s by default, 3 s in the embedded stack.
+# Each fault, with its shortest and longest duration. A worker is replaced at once; others stay
+# down, frozen or slow for the whole duration. Kafka fences a broker that is frozen for longer than
+# its session timeout: 9 s by default, 3 s in the embedded stack.
 _LASTS_S = {
     "kill gateway": (0.5, 3.0),
     "kill delivery": (0.5, 5.0),

@@ -33,12 +33,12 @@ class ProcessMemory:
 
     @property
     def first_mb(self) -> float:
-        """The most memory in its first minutes."""
+        """The maximum memory in its first minutes."""
         return max(mb for at_s, mb in self.points if at_s - self.points[0][0] <= SETTLED_S)
 
     @property
     def later_mb(self) -> float | None:
-        """The most memory after its first minutes; None if the process ended earlier."""
+        """The maximum memory after its first minutes; None if the process ended earlier."""
         later = [mb for at_s, mb in self.points if at_s - self.points[0][0] > SETTLED_S]
         return max(later, default=None)
 

@@ -11,7 +11,7 @@ from loadtests.soak.memory import GROWTH_MAX, SETTLED_S
 
 # A line of this width cannot show more points.
 _POINTS_MAX = 240
-# The class of a line, which gives its colour: the first that its name starts with.
+# The class of a line, which gives its colour: the first word here that its name starts with.
 _LOOKS = ("gateway", "delivery", "retrier", "observe", "broker", "sample")
 
 
@@ -62,7 +62,7 @@ def _cards(found: dict[str, Any], done: Sequence[dict[str, Any]]) -> str:
         (
             "lag, p50",
             f"{ages.get('p50', 0):,.0f} ms",
-            f"p99 {ages.get('p99', 0):,.0f} ms, from due to the destination, faults included",
+            f"p99 {ages.get('p99', 0):,.0f} ms, from due time to destination, faults included",
         ),
         (
             "memory grew by",
@@ -194,7 +194,7 @@ def _weights(memory: Sequence[dict[str, Any]]) -> str:
         rows.append(_row([*cells, f"{most_mb:,.0f}", "", ""], ""))
     text = (
         f"The maximum in the first {SETTLED_S / 60:.0f} minutes, and after them. Processes that"
-        " ended earlier are too young to judge: the table has their longest time and most memory."
+        " ended earlier are too young to judge: the table has their longest run and highest memory."
     )
     heads = ["process", "", "minutes", "first MB", "later MB", "growth"]
     return section("Memory of each process", text, table(heads, rows))

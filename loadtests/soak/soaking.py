@@ -1,6 +1,6 @@
 """Runs a soak: days of traffic with planned faults; follows every id and each process's memory.
 
-The runner of the Hifi causes the faults (`Patient`); the sink slows itself.
+The runner of the Hifi causes the faults (`Patient`). The only exception: the sink slows itself.
 """
 
 import asyncio

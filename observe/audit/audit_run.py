@@ -40,15 +40,15 @@ BooksKey = tuple[str, int | None]
 # Takes a Kafka partition, an offset and the consecutive ids from that offset on.
 Hear = Callable[[KafkaPartition, int, Sequence[str]], object]
 _TIERS = retry_topics(tier.name for tier in RetrySchedule().tiers)
-# The most events to look up from before the ledger began, and in one run. Both include events that
-# pipelines and restores write.
+# The maximum number of events to look up: from the time before the ledger began, and in one run.
+# Both include events that pipelines and restores write.
 _BACK_MAX = 100_000
 _LOOK_UP_MAX = 200_000
 # A statement needs all ids of its minute in memory for a moment, 200 bytes each. One run covers at
 # most this many events, or a single larger minute.
 _STATED_EVENTS_MAX = 2_000_000
-# The most lost ids to list for one minute, and for all minutes together (250 bytes each). Counts
-# are always complete.
+# The maximum number of lost ids to list: for one minute, and for all minutes together (250 bytes
+# each). Counts are always complete.
 MISSING_MAX = 1_000
 _LISTED_MAX = 100_000
 
@@ -86,7 +86,7 @@ class Audit:
     # The losses that `_missing` lists.
     _listed: dict[BooksKey, tuple[LostSpan, ...]] = field(default_factory=dict)
     _shown: dict[BooksKey, MinuteBooks] = field(default_factory=dict)
-    # Minutes with ids that no source names any more, with their number of events at that time.
+    # Minutes with ids that no source has any more, and their number of events when that was found.
     _nameless: dict[Key, int] = field(default_factory=dict)
 
     async def run(
@@ -120,7 +120,7 @@ class Audit:
         stated, left = self._stated_now(stating.to_name(world))
         named, misplaced = await naming.of_minutes(stated)
         if misplaced:
-            # The log has other events there, perhaps of other minutes.
+            # In place of the misplaced events the log has others, perhaps of other minutes.
             stated, left = self._stated_now({*stated, *stating.to_name(world)})
             named, _ = await naming.of_minutes(stated)
         for key in stated:
@@ -270,7 +270,7 @@ class Audit:
         return bool(ledger.only_in_rows(ledger.look(key[1])))
 
     def _to_list(self, news: Iterable[AuditFinding]) -> dict[KafkaPartition, Offsets]:
-        """Return the offsets of the newly lost events to list."""
+        """Return the offsets of those newly lost events that will be listed."""
         offsets: dict[KafkaPartition, Offsets] = {}
         room = _LISTED_MAX - sum(map(len, self._missing.values()))
         for finding in news:
@@ -317,7 +317,7 @@ class Audit:
         return offset in ledger.from_log.get(partition, Offsets())
 
     def _show(self, findings: Sequence[AuditFinding], now_ms: int) -> list[MinuteBooks]:
-        """Return the books with their missing events, and recently shown ones of closed minutes."""
+        """Return books with their missing events; include closed minutes that were shown lately."""
         shown = [
             replace(finding.books, missing=self._missing.get(finding.books.key, ()))
             for finding in findings
@@ -339,7 +339,7 @@ _PLACES = frozenset({Stage.QUEUE, Stage.GATEWAY})
 def _shared_out(
     unclaimed: Iterable[tuple[KafkaPartition, int, int]], count_max: int
 ) -> tuple[dict[KafkaPartition, Offsets], set[str]]:
-    """Return the offsets to look up now, and the topics with offsets left.
+    """Return the offsets to look up now, and the topics with offsets that are left for later.
 
     Topics with few offsets come first, so that one stream with many delays no other.
     """

@@ -39,7 +39,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
     """The stored facts, and the judgements that follow from them."""
 
     def to_look_up(self, world: World, rules: Rules) -> dict[KafkaPartition, Offsets]:
-        """Return offsets without an outcome that a lane has passed; the log may lack them."""
+        """Return offsets that a lane has passed but that have no outcome; the log may lack them."""
         passed: dict[KafkaPartition, Offsets] = {}
         for one in self._to_judge(world):
             if not one.is_untouched:
@@ -58,8 +58,8 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
     ) -> list[AuditFinding]:
         """Judge every open minute of every destination; the log lacks the offsets in `absent`.
 
-        Minutes in `held` are not compared with the log yet, so they are not complete. Minutes that
-        their lane has not reached and that were reported for an hour are only counted.
+        Minutes in `held` are not compared with the log yet, so they are not complete. A minute that
+        its lane has not reached is only counted once it has been reported for an hour.
         """
         findings: list[AuditFinding] = []
         suspects: dict[tuple[str, KafkaPartition], dict[Stage, Offsets]] = {}
@@ -94,7 +94,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
             for destination in world.destinations.get(topic, ()):
                 reached = self._reached(topic, ledger, destination, world)
                 checked = ledger.checked.get(destination, Offsets())
-                # While the lane has not reached any packed minute, these need no look.
+                # While the lane has reached no packed minute, packed minutes stay packed.
                 is_still = all(low >= reached[where] for where, low in ledger.lowest.items())
                 if is_still and ledger.packed:
                     oldest_ms = min(ledger.packed)
@@ -119,7 +119,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
     def _reached(
         self, topic: str, ledger: Ledger, destination: str, world: World
     ) -> dict[int, int]:
-        """Return for each Kafka partition the offset from which on nothing but the log is known."""
+        """Return, by Kafka partition, the offset from which nothing but the log has events yet."""
         reached = {}
         for partition, claimed in ledger.claimed.items():
             where = KafkaPartition(topic, partition)
@@ -176,7 +176,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
         return AuditFinding(self._told_apart(books), tuple(losses))
 
     def _gone(self, one: ToJudge, world: World) -> Iterator[LostSpan]:
-        """Yield the offsets at which other events are than the acknowledged ones."""
+        """Yield the offsets that hold other events than the acknowledged ones."""
         minute = one.minute
         for stage, spans in ((Stage.QUEUE, minute.overwritten), (Stage.GATEWAY, minute.misplaced)):
             for partition, first, end in spans:
@@ -186,7 +186,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
                     yield LostSpan(stage, one.topic, partition, low, end)
 
     def _told_apart(self, books: MinuteBooks) -> MinuteBooks:
-        """Add the counts of events that a pipeline did not pass on to the books."""
+        """Add to the books the counts of events that a pipeline did not pass on."""
         minute_ms = WILD if books.minute_ms is None else books.minute_ms
         counts = self.not_passed.get((books.destination_id, minute_ms))
         return replace(books, not_passed=dict(counts)) if counts else books
@@ -207,7 +207,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
             yield where, account, confirmed(known, account.suspects, rules, now_ms=world.now_ms)
 
     def _ended(self, one: ToJudge) -> tuple[int, int]:
-        """Return the delivered and dead events of a minute, or of its part, checked earlier."""
+        """Return the counts of delivered and dead events from an earlier check of the minute."""
         nothing = (0, 0)
         if number_of(one.minute_ms) in self.ledgers[one.topic].checked.get(one.destination, ()):
             nothing = (one.minute.count, 0)
@@ -238,9 +238,9 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
     ) -> None:
         """Drop the offsets of minutes with nothing open, and keep their counts.
 
-        If a minute is still open for one destination, its offsets are dropped for those for which
-        it is checked, once it was compared with the log. Minutes in `held` wait for their
-        statement.
+        A minute that is still open for one destination loses its offsets only for the destinations
+        for which it is checked, and only after it was compared with the log. Minutes in `held` wait
+        for their statement.
         """
         old_ms = world.now_ms - CLOSED_KEPT_MS
         for (topic, minute_ms), judged in by_minute(each.books for each in findings).items():

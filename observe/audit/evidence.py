@@ -18,12 +18,12 @@ from shared.proof.receipt import Receipt, receipts_of
 
 
 class Layers(msgspec.Struct, array_like=True):
-    """Offsets with their counts: set n has the offsets that are in at least n + 1 times."""
+    """Offsets with their counts: set n has the offsets that were added at least n + 1 times."""
 
     _sets: list[Offsets] = []
 
     def add(self, first: int, end: int) -> None:
-        """Put each offset in once more."""
+        """Add each offset once more."""
         rest = Offsets.of([(first, end)])
         for layer in self._sets:
             if not len(rest):
@@ -36,7 +36,7 @@ class Layers(msgspec.Struct, array_like=True):
             self._sets.append(rest)
 
     def remove(self, first: int, end: int) -> None:
-        """Take each offset out once; ignore offsets that are not in."""
+        """Take each offset out once; ignore offsets that are not present."""
         rest = Offsets.of([(first, end)])
         for at in range(len(self._sets) - 1, -1, -1):
             layer = self._sets[at]
@@ -47,13 +47,13 @@ class Layers(msgspec.Struct, array_like=True):
             self._sets.pop()
 
     def forget(self, gone: Offsets) -> None:
-        """Take offsets out completely, however often they are in."""
+        """Take offsets out completely, however often they were added."""
         kept = [layer.minus(gone) for layer in self._sets]
         self._sets = [layer for layer in kept if len(layer)]
 
     @property
     def present(self) -> Offsets:
-        """The offsets that are in at least once."""
+        """The offsets with a count of at least one."""
         return self._sets[0] if self._sets else Offsets()
 
     def __iter__(self) -> Iterator[tuple[int, int]]:

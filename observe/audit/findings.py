@@ -47,10 +47,11 @@ class World:
     late: frozenset[str] = frozenset()
     # The topics that pipelines write to.
     derived: AbstractSet[str] = frozenset()
-    # When all events that no ledger names were looked up in the log, except in topics in `unasked`.
+    # When the log of each topic that is not in `unasked` was last searched for all events that no
+    # ledger names.
     asked_ms: int = NEVER
     unasked: AbstractSet[str] = frozenset()
-    # The destinations that may read events from an archive that the log no longer holds.
+    # The destinations that may read from an archive the events that the log no longer has.
     archived: AbstractSet[str] = frozenset()
 
     def log_of(self, destination: str, where: KafkaPartition) -> tuple[int, int]:
@@ -86,9 +87,9 @@ class ToJudge(NamedTuple):
     minute_ms: int
     minute: LedgerMinute
     destination: str
-    # True: no event of it is known to be passed, to have an outcome, or to be deleted from the log.
+    # If true, none of its events is known to be passed or deleted from the log, or has an outcome.
     is_untouched: bool
-    # The number of minutes that this one, the oldest of them, stands for.
+    # The number of minutes that this one represents; it is the oldest of them.
     minute_count: int = 1
 
 

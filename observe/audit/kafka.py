@@ -63,7 +63,7 @@ class AuditKafka:
                 log.warning("statement.unreadable", offset=record.origin.offset, error=repr(error))
 
     async def publish_statements(self, statements: Sequence[SignedStatement]) -> None:
-        """Write them in order, and wait until Kafka has them."""
+        """Write the statements in order, and wait until Kafka has them."""
         await self._publish(
             STATEMENTS,
             [
@@ -89,7 +89,7 @@ class AuditKafka:
             )
 
     async def restored(self) -> dict[KafkaPartition, int]:
-        """Return the offsets from which restores may have put events back, by their reports."""
+        """Return, from restores' reports, the offsets from which they may have put events back."""
         restores = await read_restores(self._reader)
         return restores.begins() if restores else {}
 
@@ -114,8 +114,8 @@ class AuditKafka:
 async def saved_memory(reader: KafkaReader) -> bytes | None:
     """Return the newest complete memory; None if there is none.
 
-    Its parts are consecutive records, and Kafka keeps the newest of each: so it is found from the
-    end.
+    Its parts are consecutive records, and Kafka keeps the newest record of each part, so the search
+    begins at the end.
     """
     where = KafkaPartition(AUDIT, 0)
     start, end = (await reader.spans([AUDIT])).get(where, (0, 0))
@@ -162,8 +162,8 @@ def _place(record: RecordIn) -> tuple[int, int, bytes]:
 async def audit_kafka(bootstrap_servers: str) -> AsyncIterator[AuditKafka]:
     """Provide a reader, a writer and the lanes' groups for the length of the block.
 
-    From its start no earlier writer can write anything, not even one that was frozen and returns.
-    So everything that the chain continues from can be read within the block.
+    Once the block has begun, no earlier writer can write anything, not even one that was frozen and
+    returns. So everything that the chain continues from can be read within the block.
     """
     async with (
         only_writer(bootstrap_servers, _WRITER) as write,

@@ -14,8 +14,8 @@ from observe.audit.evidence import Claim, unite
 from shared.event.times import MINUTE_MS
 from shared.proof.intervals import Offsets
 
-# Pipelines and restores may write old events, and those of one minute at several times. Such
-# minutes are kept for a time after they were closed: this many at most over all streams, 1 KB each.
+# Pipelines and restores may write old events, also several times for the same minute. Such minutes
+# are kept for a time after they were closed: this many at most over all streams, 1 KB each.
 _LATE_MAX = 50_000
 
 
@@ -31,8 +31,8 @@ class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
     ledger: dict[int, Offsets] = {}
     # When a loss was first reported, by destination.
     told: dict[str, int] = {}
-    # By destination for which it, or a part of it, is checked: delivered and dead. If there is no
-    # entry, all were delivered.
+    # The numbers of delivered and dead events, by destination for which at least a part of the
+    # minute is checked. If there is no entry, all were delivered.
     ended: dict[str, tuple[int, int]] = {}
     # The number of its events that pipelines wrote, so that no gateway acknowledged them.
     derived: int = 0
@@ -40,14 +40,14 @@ class LedgerMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
     misplaced: list[tuple[int, int, int]] = []
     # The number of its events that were found in the log with the ledger's id.
     compared: int = 0
-    # The number of further events whose offsets are no longer known; and events that only the log
-    # names.
+    # The number of further events whose offsets are no longer known; and the offsets of events that
+    # only the log names.
     unplaced: int = 0
     in_log: dict[int, Offsets] = {}
 
     @property
     def gone(self) -> list[tuple[int, int, int]]:
-        """The offsets at which other events are than the acknowledged ones."""
+        """The offsets that hold other events than the acknowledged ones."""
         return [*self.overwritten, *self.misplaced]
 
     @property
@@ -78,7 +78,7 @@ class ClosedMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The record of a closed minute: counts, offsets of its events, and records of the ledger."""
 
     acked: int = 0
-    # By destination: delivered and dead.
+    # The numbers of delivered and dead events, by destination.
     outcomes: dict[str, tuple[int, int]] = {}
     ledger: dict[int, Offsets] = {}
     derived: int = 0
@@ -88,7 +88,8 @@ class ClosedMinute(Struct, forbid_unknown_fields=True, omit_defaults=True):
     at_ms: int = 0
     offsets: dict[int, Offsets] = {}
     compared: int = 0
-    # As `outcomes`, for destinations that were removed before all of it was checked for them.
+    # Like `outcomes`, for destinations that were removed before the whole minute was checked for
+    # them.
     parts: dict[str, tuple[int, int]] = {}
     # The same as in the open minute.
     overwritten: list[tuple[int, int, int]] = []
@@ -106,7 +107,7 @@ def late_ones(
     others: AbstractSet[tuple[str, int]],
     old_ms: int,
 ) -> set[tuple[str, int]]:
-    """Return recently closed minutes, besides the others, for which the log may get more events."""
+    """Return recently closed minutes, without `others`, for which the log may get more events."""
     late = [
         key
         for key, one in closed.items()
@@ -251,7 +252,7 @@ class Ledger(Struct, forbid_unknown_fields=True):
             self.uncheck(destination, minute_ms)
 
     def _overwrite(self, partition: int, first: int, end: int, *, is_misplaced: bool) -> None:
-        """Note the events that had these offsets before, in their minutes."""
+        """Note that the events that had these offsets before are gone, in those events' minutes."""
         lost = Offsets.of([(first, end)])
         for minute_ms in self.times_ms():
             held = self.look(minute_ms).acked.get(partition, Offsets())

@@ -92,7 +92,7 @@ class Auditor:
                     await asyncio.sleep(self._settings.audit_interval_s)
             watching.result()
         finally:
-            # Also wait for a starting session: the lease may return, and a process has one session.
+            # Also wait for a starting session: a process has only one, and the lease may come back.
             await asyncio.wait([starting])
             if watching is not None:
                 watching.cancel()

@@ -19,7 +19,8 @@ from shared.proof.statement import Counts, SignedStatement
 
 log = structlog.get_logger()
 
-# The most spans of minutes with statements; a stream with events in every minute has one span.
+# The maximum number of spans of minutes with statements; a stream with events in every minute has
+# one span.
 _SPANS_MAX = 1_000
 
 
@@ -119,7 +120,8 @@ class Memory(Struct, forbid_unknown_fields=True):
         )
 
 
-# Older releases did not note which minutes had statements: with this name, all are read again once.
+# Older releases did not note which minutes had statements: this new name makes an audit read all
+# statements once more.
 _STATEMENTS = ("stated", STATEMENTS, 0)
 
 

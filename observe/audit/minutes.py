@@ -58,7 +58,7 @@ class Outcomes(Struct, forbid_unknown_fields=True):
     done: Offsets = field(default_factory=Offsets)
 
     def of(self, outcome: str) -> Offsets:
-        """Return the set for the offsets with an outcome."""
+        """Return the set of offsets with this outcome, to add to."""
         by_name = {"delivered": self.delivered, "dead": self.dead, "waiting": self.waiting}
         known = by_name.get(outcome)
         return self.lives.setdefault(outcome, Offsets()) if known is None else known
@@ -86,7 +86,7 @@ class Outcomes(Struct, forbid_unknown_fields=True):
 
     @property
     def unended(self) -> Offsets:
-        """The offsets redriven and not given up since; their dead letters are older."""
+        """The offsets that were redriven and not given up since: their dead letters are older."""
         unended = Offsets()
         for count, offsets in self._after("waiting"):
             left = offsets
@@ -111,7 +111,7 @@ def enter_outcomes(
 ) -> None:
     """Enter the outcomes in receipts, tiers and dead letters, except those of `done` offsets.
 
-    A destination outside `met` gets these as well, unless `met` is None.
+    If `met` is given, destinations that are not in it get the outcomes of `done` offsets as well.
     """
     for (destination, outcome, topic, partition), offsets in evidence.outcomes.items():
         where = KafkaPartition(topic, partition)
@@ -186,7 +186,7 @@ def account_for(
 
 
 def _believed(said: Offsets, records: Offsets, position: int | None) -> Offsets:
-    """Return the offsets that have a record, or should have one as the lane has passed them."""
+    """Return the offsets that have a record, or must have one because the lane passed them."""
     without = said.minus(records)
     return said.minus(without if position is None else without.from_offset(position))
 

@@ -27,8 +27,8 @@ _COORDINATES = ("topic", "partition", "offset")
 # A Kafka partition takes a task 0.3 s, mostly waiting. Two tasks share the waiting; more would take
 # the lanes' cores when there is a backlog to read.
 SLOTS = 2
-# The most ledger rows to read needlessly to save a further source: a source costs 100 ms of
-# planning, and a row some 100 µs.
+# The maximum number of unneeded ledger rows to read in order to save a source: a source costs
+# 100 ms of planning, and a row some 100 µs.
 _GAP_ROWS_MAX = 1_000
 # A plan grows with its sources, so further stretches are joined.
 _SOURCES_MAX = 8
@@ -120,14 +120,14 @@ class AuditReads:
 
 
 def _ours() -> Column:
-    """Return the column with only our own values, and of ledger rows only the part before ids."""
+    """Return a column with the values of receipts and, without their ids, of ledger rows."""
     text = f.col("value").cast("string")
     head_of_ledger = f.when(f.col("topic") == ACKED, f.substring_index(text, "\n", 1))
     return head_of_ledger.when(f.col("topic") == RECEIPTS, text).cast("binary").alias("value")
 
 
 def stretches(ledger: Mapping[int, Offsets]) -> list[dict[KafkaPartition, tuple[int, int]]]:
-    """Return ranges to read in this order: the first stretch of each Kafka partition, and so on."""
+    """Return ranges to read in order: all Kafka partitions' first stretches, then the second."""
     parts: list[dict[KafkaPartition, tuple[int, int]]] = []
     for partition, rows in ledger.items():
         spans = list(rows)

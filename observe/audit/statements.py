@@ -30,9 +30,9 @@ log = structlog.get_logger()
 
 # A minute of a stream's topic.
 Key: TypeAlias = tuple[str, int]
-# The most stretches of each Kafka partition to compare, over all minutes together.
+# The maximum number of stretches of each Kafka partition to compare, over all minutes together.
 _BLOCKS = 8
-# The most ids in one line of our own log.
+# The maximum number of ids in one line of our own log.
 _LOGGED_MAX = 20
 # Publishes statements; returns once Kafka has them.
 Publish: TypeAlias = Callable[[Sequence[SignedStatement]], Awaitable[None]]
@@ -127,9 +127,9 @@ class Naming:
         return {number: spans for number, spans in kept.items() if spans}
 
     async def _ids_in_log(self, stated: Collection[Key]) -> tuple[dict[Key, list[str]], set[Key]]:
-        """Return ids that no row of the ledger has, by minute; and minutes that lack some of them.
+        """Return, by minute, the ids that no ledger row has; and the minutes where some are gone.
 
-        They are read again each time, so that memory does not grow with writes of pipelines and
+        The ids are read again each time, so that memory does not grow with writes of pipelines and
         restores.
         """
         due = {key: there for key in stated if (there := self._memory.books.in_log(*key))}
@@ -204,9 +204,9 @@ class Stating:
     def to_name(self, world: World) -> Iterator[tuple[str, int]]:
         """Yield the minutes whose ids must be read, by topic: they are over, and have new events.
 
-        After a loss of memory these are all minutes, as even the same number of events may be other
-        events. If the facts of a minute with a statement were dropped, its later events get no
-        statement: the existing one stands, as a new one would cover only some of the events.
+        After a loss of memory these are all minutes, as a minute with the same number of events may
+        have other events. If the facts of a minute with a statement were dropped, its later events
+        get no statement: the existing one stays, because a new one would cover only some of them.
         """
         for topic, ledger in self._memory.books.ledgers.items():
             for minute_ms, minute in sorted(ledger.minutes.items()):
@@ -288,7 +288,7 @@ class Stating:
     def _judged(
         self, findings: Sequence[AuditFinding], world: World
     ) -> Iterator[tuple[str, int, list[MinuteBooks]]]:
-        """Yield the minutes that are over, with the books of the destinations with a judgement.
+        """Yield the minutes that are over, with the books of all destinations that were judged.
 
         All wait for a destination that may still be judged in time, but not for one whose state is
         CANNOT_TELL.

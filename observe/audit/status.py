@@ -23,7 +23,7 @@ class AuditStatus:
     is_on: bool = True
     health: AuditHealth = field(default_factory=AuditHealth)
     minutes: Minutes = field(default_factory=dict)
-    # By destination; after a restart, those of the last run before it, until the next run.
+    # By destination. From a restart until the first run, these are from the last run before it.
     overdue: Mapping[str, OverdueMinutes] = field(default_factory=dict)
     # Whether another observer runs the audit, and when that was last seen.
     is_elsewhere: Callable[[], bool] = lambda: False

@@ -22,9 +22,9 @@ from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, OverdueMinutes
 
 # How long a closed minute is kept for late events and for destinations that are added later: an
-# hour longer than late events count in their minute. A minute with a loss stays open this long
-# after the report, as lost events may still turn up. An overdue minute stays open until it is
-# checked.
+# hour longer than late events are still counted in their minute. A minute with a loss stays open
+# this long after the report, as lost events may still turn up. An overdue minute stays open until
+# it is checked.
 CLOSED_KEPT_MS = DAY_MS + HOUR_MS
 # Offsets [first, end) by Kafka partition.
 Spans: TypeAlias = Mapping[int, tuple[int, int]]
@@ -68,7 +68,7 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
             self._begin_anew(KafkaPartition(claim.topic, claim.partition), taken)
 
     def _begin_anew(self, where: KafkaPartition, taken: Offsets) -> None:
-        """Count offsets with new events as unchecked: known outcomes belong to earlier events."""
+        """Count offsets with new events as unchecked: known outcomes are those of former events."""
         for known in [known for (_, at), known in self.outcomes.items() if at == where]:
             known.done = known.done.minus(taken)
         self.done[where] = self.done.get(where, Offsets()).minus(taken)
@@ -129,10 +129,10 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
     ) -> None:
         destination, where = key
         if destination not in world.late:
-            # Events that Kafka had deleted before it was added were never due to it.
+            # Events that Kafka deleted before the destination was added were never due to it.
             self.begun.setdefault(key, world.log[where][0])
             return
-        # Its lane began at its position or earlier.
+        # The destination's lane began at its present position or earlier.
         position = world.positions.get(destination, {}).get(where, NEVER)
         begun = min(self.begun.get(key, position), first_outcome)
         if begun != NEVER:
@@ -156,7 +156,7 @@ class StoredBooks(Struct, forbid_unknown_fields=True):
                 ledger.uncheck(destination, minute_ms)
 
     def _open_again(self, topic: str, minute_ms: int, at_ms: int = 0) -> None:
-        """Restore a closed minute; it stays checked for the destinations for which it was."""
+        """Restore a closed minute; it stays checked for the destinations it was checked for."""
         closed = self.closed.pop((topic, minute_ms))
         ledger = self.ledgers.setdefault(topic, Ledger())
         is_open, number = minute_ms in ledger, number_of(minute_ms)

@@ -1,8 +1,9 @@
 """Turns rows of the ledger into entries of the index, and entries into stretches of the log.
 
 An entry has 16 bytes: a hash of topic and name (8 bytes), and a place (8 bytes): the Kafka
-partition (2 bytes), the first offset (44 bits) and the number of events from there on (a power of
-two, 4 bits). Entries sort by their bytes. Two names may share a hash, so a search reads the log.
+partition (2 bytes), the first offset (44 bits) and the number of events from that offset on (a
+power of two, 4 bits). Entries sort by their bytes. Two names may share a hash, so a search reads
+the log.
 """
 
 from collections.abc import Sequence

@@ -36,9 +36,9 @@ _ENTRIES = 131_072
 # With many tenants, entries wait until there are this many per tenant, so that many small tenants
 # do not need many files.
 _ENTRIES_OF_A_TENANT = 256
-# The most places of one id or key to return, the newest.
+# The maximum number of places of one id or key to return; the newest are returned.
 _FOUND_MAX = 1_000
-# The most indexed stretches to remember, the longest.
+# The maximum number of indexed stretches to remember; the longest are kept.
 _KNOWN_MAX = 1_000
 # Tries of a lookup: it starts again if a file was replaced meanwhile.
 _LOOKS = 3
@@ -230,7 +230,7 @@ class EventIndex:
         return stretches, _longest(chain.from_iterable(known))
 
     def seal(self, position: Mapping[int, int]) -> None:
-        """Write the entries in memory to files; `position` is where they end in the ledger."""
+        """Write the entries in memory to files; `position` is their end in the ledger."""
         with self._lock:
             self._open, self._closing = {}, self._open
         for group, loose in self._closing.items():

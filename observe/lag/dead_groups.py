@@ -1,7 +1,7 @@
 """Groups a destination's dead letters by reason and answer, and counts each group over time.
 
 A destination has at most _GROUPS_MAX groups, and one more for all further answers. Only its books
-know how many events of a group are still dead, as they know which were sent again.
+know how many events of a group are still dead, as the books know which events were sent again.
 """
 
 from collections.abc import Mapping

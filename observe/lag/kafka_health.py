@@ -54,7 +54,7 @@ async def topics_under_min_isr(bootstrap_servers: str) -> list[str]:
 
 
 async def own_skew_ms(bootstrap_servers: str) -> float:
-    """Return how far this clock is ahead of the broker's, exact to half a produce request."""
+    """Return how far this clock is ahead of the broker's, to within half a request's time."""
     async with running(new_producer(bootstrap_servers), bootstrap_servers) as producer:
         await producer.send_and_wait(PROBE, b"warm up: the first pays for its connection")
         before_ms = now_ms()

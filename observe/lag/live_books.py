@@ -28,7 +28,7 @@ log = structlog.get_logger()
 # Values of records, by topic.
 Values: TypeAlias = Mapping[str, list[bytes]]
 
-# Seconds to wait for followed records, if there are none.
+# Seconds to wait for followed records, if there are none yet.
 POLL_S = 0.2
 # Room for a record and its neighbours; a peek needs only one record.
 _PEEK_BYTES = 65_536
@@ -109,7 +109,7 @@ class LiveBooks:
             self._logs.setdefault(where[0], {})[where] = span
 
     async def stored_at_ms(self, place: Origin) -> int | None:
-        """Return when the broker took the first record from there on; None if none comes."""
+        """Return when the broker stored the first record at a place or after it, if any."""
         where = KafkaPartition(place.topic, place.partition)
         follow = self._peeker.follow({where: place.offset})
         records = await follow.read(wait_s=_PEEK_S, records_max=1)

@@ -6,7 +6,8 @@ from math import inf
 
 from shared.proof.balance import Balance
 
-# A micro-batch takes a time box of 5 s and an answer; over twice that, the pace is even.
+# A micro-batch takes a time box of 5 s and the time of an answer; over two of
+# them, the pace is even.
 PACE_S = 10
 
 

@@ -36,8 +36,8 @@ from shared.retry.decision import (
 SLOT_S = 30
 SLOTS = 10
 WINDOW_MS = SLOTS * SLOT_S * 1000
-# Twice as long as streams are kept, and half as long as receipts: all receipts of events accepted
-# since then still exist, so an event without any is not delivered.
+# Twice as long as streams are kept, and half as long as receipts are. All receipts of events that
+# were accepted within this time still exist, so an event without a receipt was not delivered.
 _TOLD_MS = 2 * STREAM_RETENTION_MS
 # Reasons to give an event up at once, at the destination's request or because of a rule.
 _REFUSED = frozenset(
@@ -48,7 +48,7 @@ _REFUSED = frozenset(
 _OWNERS_FAULTS = frozenset(
     {Failure.SECRET_UNAVAILABLE.value, Failure.TOKEN_UNAVAILABLE.value, Failure.INTERNAL.value}
 )
-# Not tried, or not to be tried now, through no fault of the destination.
+# Reasons not to try an event now that are not the destination's fault.
 _PARKED = frozenset(
     failure.value for failure in Failure if classify(NoResponse(failure)).outcome is Outcome.PARK
 )
@@ -176,7 +176,7 @@ class Progress:
     destination_id: str
     # Whether it counts from where its lane began, and not from the beginning of the log.
     starts_late: bool = False
-    # Whether it may read events from an archive that the log no longer holds.
+    # Whether it may read from an archive the events that the log no longer has.
     reads_archives: bool = False
     delivery: Lags = field(default_factory=Lags)
     retrier: Lags = field(default_factory=Lags)
@@ -229,7 +229,7 @@ class Progress:
         return taken, self._lateness.of(step)
 
     def _since_ms(self, receipt: Receipt) -> int:
-        """Return the time since which all receipts must exist if this one is the first."""
+        """Return the time since which all receipts must exist if this one is to be the first."""
         # Pipelines get no replays, and their events may be as old as an archive.
         is_lane = is_pipelines(stream_and_name(self.destination_id)[1])
         return receipt.ended_at_ms if is_lane else receipt.accepted_at_ms_min
@@ -263,7 +263,7 @@ class Progress:
         return span[self.starts_late]
 
     def _count_from(self, where: KafkaPartition, offset: int) -> None:
-        """Count from an earlier offset, even of deleted events: those deleted unread are a loss."""
+        """Count from an earlier offset, even a deleted one: events deleted unread are a loss."""
         begin, outcomes = self._outcomes_of(where)
         if offset < begin:
             others = outcomes.dead.union(outcomes.waiting)
@@ -341,7 +341,7 @@ class Progress:
         return {cause: count for cause, count in sorted(counts.items()) if count}
 
     def oldest_open(self, log: Ranges) -> Iterator[Origin]:
-        """Yield the first event of each Kafka partition that was never delivered nor dead.
+        """Yield the first event of each Kafka partition that was neither delivered nor dead yet.
 
         An event that a person has sent again from dead letters is open, but does not count as old.
         """

@@ -78,7 +78,7 @@ class Recorder:
 
 
 def _with_held(ended: EndedStep, held: _Held) -> EndedStep:
-    """Add the backlog at the end of the step; for a step filled in later it is unknown."""
+    """Add the backlog at the end of the step; it is unknown if the step is filled in later."""
     taken = dict(ended.taken)
     for name, (step, lags) in taken.items():
         if (view := held.get(name)) is not None:

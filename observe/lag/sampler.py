@@ -50,11 +50,11 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
-# Half of the time within which a hung lane must show; a sample costs a fraction of a percent of a
-# core.
+# Half of the time within which a hung lane must be noticed; a sample costs a fraction of a percent
+# of a core.
 SAMPLE_S = 1.0
-# Positions and ages cost a request each, so they are fetched less often than people can notice.
-# Only positions that would confirm an outcome are fetched with each sample.
+# Positions and ages cost a request each, so they are fetched less often, which people hardly
+# notice. Only positions that would confirm an outcome are fetched with each sample.
 _SLOW_SAMPLE_S = 3.0
 # Fetch the positions of all other lanes, too, to learn where they began if no receipt says it.
 _ASK_ALL_S = 30.0
@@ -62,7 +62,7 @@ _ASK_ALL_S = 30.0
 _LEDGER_MS = MINUTE_MS
 _PACE_MS = MINUTE_MS
 _PAUSE_S = 2.0
-# It shows that it is alive at least this often: its requests to Kafka end within the clients' 40 s.
+# The sampler shows at least this often that it is alive: its requests to Kafka end within 40 s.
 _TURN_WITHIN_S = 120.0
 _NOTHING_READ = Overview(0, (), AuditHealth(), problem="nothing has been read yet")
 
@@ -231,7 +231,7 @@ class Sampler:
         self._show(self.overview)
 
     def ended(self, step: int) -> EndedStep | None:
-        """Return a past step (streams: only of the last minute); None until everything is read."""
+        """Return a past step, without streams if over a minute old; None until all is read."""
         if (books := self._books) is None or self._problem:
             return None
         seconds = range(step * STEP_MS // 1000, (step + 1) * STEP_MS // 1000)

@@ -12,7 +12,7 @@ class StepCounts:
     _steps: dict[int, Counter[str]] = field(default_factory=dict)
 
     def at(self, at_ms: int) -> Counter[str]:
-        """Return the counts of the step with this moment, to add to."""
+        """Return the counts of the step that contains this moment, for the caller to add to."""
         return self._steps.setdefault(at_ms // STEP_MS, Counter())
 
     def of(self, step: int) -> Counter[str]:
@@ -20,7 +20,7 @@ class StepCounts:
         return self._steps.get(step, Counter())
 
     def read(self, *, now_ms: int, span_ms: int, kept_ms: int = 0) -> Counter[str]:
-        """Return the counts of the last `span_ms`; drop those older than it and than `kept_ms`."""
+        """Return the counts of the last `span_ms`; drop counts older than both limits."""
         oldest = now_ms // STEP_MS - span_ms // STEP_MS
         forgotten = min(oldest, now_ms // STEP_MS - kept_ms // STEP_MS)
         self._steps = {step: counts for step, counts in self._steps.items() if step > forgotten}

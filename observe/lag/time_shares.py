@@ -7,12 +7,12 @@ _EVERYBODYS = (Stage.GATEWAY, Stage.QUEUE, Stage.DELIVERY, Stage.PIPELINE)
 
 
 def time_shares(view: DestinationView) -> tuple[tuple[str, float], ...]:
-    """Return each stage's milliseconds of the mean since acceptance; empty if none was delivered.
+    """Return the mean time since acceptance, divided among the stages; empty without deliveries.
 
-    Only some events pass the retrier, so its time counts for this share of them. The rest of the
+    Only some events pass the retrier, so its time is multiplied by their share. The rest of the
     mean is the wait in retry tiers; if no event was retried, it belongs to the queue, whose time is
     computed as a difference anyway. Stages also measure undelivered events: if their times add up
-    to more than the whole, they share the whole in proportion.
+    to more than the whole, they are reduced in proportion.
     """
     whole = view.since_accepted
     if whole is None or not whole.count:

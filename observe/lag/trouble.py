@@ -19,8 +19,8 @@ LATEST_MS = 30_000
 # requests but no success. Local retries are over then, and people hear of it within 15 s.
 _FAILURES_IN_ROW = 10
 HOPELESS_MS = 3_000
-# From this share of outcomes on it is rate-limited, as nine of ten events that wait at its request
-# are late.
+# A destination counts as rate-limited from this share of outcomes on, because nine of ten events
+# that wait at its request are late.
 _LIMITED_PART_MIN = 0.1
 # Characters of an answer in a sentence; the destination's page shows more.
 _TEXT_CHARS_MAX = 120
@@ -62,7 +62,7 @@ def trouble_of(
 def _halted(
     view: DestinationView, to: Destination, heard: FlowRecord | None, *, said: str
 ) -> Finding | None:
-    """Return the finding if a person or its own answers have stopped it."""
+    """Return the finding if a person, or a destination's own answers, stopped the destination."""
     backlog = counted(view.backlog_events, "waits", "wait")
     if to.is_disabled:
         reason = "a person has disabled it: its events become dead letters"
@@ -109,7 +109,7 @@ def _verdict(
         return StreamVerdict.FAILING
     is_failing = flow is not None and flow.failing_since_ms > 0
     if flow is not None and is_failing and flow.last_refusal is not None:
-        # The destination's answer counts more than why Hifi held its events back meanwhile.
+        # The destination's answer counts more than Hifi's reason to hold events back meanwhile.
         is_long = now_ms - flow.failing_since_ms >= HOPELESS_MS
         is_hopeless = is_long or flow.failures_in_row >= _FAILURES_IN_ROW or not latest.delivered
         verdict = _verdict_of(flow.last_refusal.reason)
@@ -153,7 +153,7 @@ def _said(flow: Flow | None, answer: LastAnswer | None) -> str:
 
 
 def counted(number: int, one: str, many: str) -> str:
-    """Return the number of events, with the verb in the right number."""
+    """Return the number of events, followed by the singular or the plural verb."""
     return f"1 event {one}" if number == 1 else f"{number:,} events {many}"
 
 

@@ -16,9 +16,9 @@ from shared.proof.overview import (
     StreamVerdict,
 )
 
-# A lane with work that is silent for this long hangs; a busy one reports several times a second.
+# A lane that has work but is silent for this long hangs; a busy one reports several times a second.
 STALLED_AFTER_S = 4.0
-# An idle lane starts a micro-batch every four to five seconds, and waits for a probe in it.
+# An idle lane starts a micro-batch every four to five seconds, in which it waits for a probe.
 _REST_S = 10.0
 
 

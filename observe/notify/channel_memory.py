@@ -13,12 +13,12 @@ OVER_AFTER_S = 60.0
 
 
 class OpenNotice(msgspec.Struct):
-    """A notice, kept from its first sight until the channel has heard that it is over."""
+    """A notice, kept from when it is first seen until the channel has heard that it is over."""
 
     notice: Notice
     since_ms: int
     seen_ms: int
-    # Whether the last look saw it; False also if no look was possible.
+    # Whether the last check found it; also False if no check was possible.
     is_seen: bool = True
     is_told: bool = False
 
@@ -86,7 +86,7 @@ class ChannelMemory:
 
     def was_told(self, due: Due) -> None:
         for standing in due.begun:
-            # Add notices again that ended meanwhile, so that their end is sent next.
+            # If a notice ended meanwhile, add it again, so that its end is sent next.
             self.standings.setdefault(standing.notice.key, standing).is_told = True
         for standing in due.over:
             self.standings.pop(standing.notice.key, None)

@@ -22,7 +22,7 @@ from shared.runtime.kafka.tail import Tail, readable_trials
 
 log = structlog.get_logger()
 
-# Each holds a connection for seconds. A tenant may have few at once, over all gateways.
+# Each trial holds a connection for seconds. A tenant may run a few at once, over all gateways.
 _AT_ONCE_MAX, _OF_A_TENANT_MAX = 64, 4
 _FRESH_MS = round(1_000 * ANSWER_WITHIN_S)
 _READ_MAX = 1_000

@@ -12,7 +12,7 @@ from observe.notify.notices import Notice
 from shared.config.outside.channel import Channel
 from shared.runtime.channels.message import Message
 
-# The most notices that a message lists for its reader; it only counts the others.
+# The maximum number of notices that a message lists; it only counts the others.
 NAMED_MAX = 20
 # Slack may fold or truncate longer texts (https://docs.slack.dev).
 SLACK_CHARS_MAX = 4_000

@@ -13,7 +13,7 @@ from shared.runtime.defaults import OVERDUE_AFTER_S
 
 # The second of three warnings, as in deploy/alerts.
 _SOON_AT = WARN_AT[1]
-# The cause of a person's own action, which needs no message.
+# The cause if people have acted themselves, which needs no message.
 _BY_A_PERSON = "disabled"
 
 

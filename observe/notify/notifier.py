@@ -33,7 +33,7 @@ FILE = "notices.json"
 _LOOK_S = 5.0
 # A channel gets one message in this time, however many notices are due.
 PAUSE_S = 60.0
-# Channels to send to at once: each takes a connection, which a hanging one releases in seconds.
+# Channels to send to at once: each takes a connection, for seconds if the channel hangs.
 _AT_ONCE_MAX = 256
 # Other tasks get a turn after this many channels.
 _LINES_AT_ONCE = 100

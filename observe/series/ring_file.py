@@ -74,7 +74,7 @@ class RingFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def enter(self, name: str, gone: Iterator[str]) -> bool:
-        """Make room for a name, if needed in the place of one of `gone`; False if there is none.
+        """Make room for a name, if needed by replacing one of `gone`; return False if that fails.
 
         `gone` continues from call to call, so that not every new name searches a full file.
         """

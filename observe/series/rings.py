@@ -23,7 +23,7 @@ class _Open(Generic[Step]):
     # The newest step of the first range that it includes.
     newest: int
     so_far: Step
-    # Only those since this process began.
+    # Only lags since this process began.
     lags: LogBuckets
 
     @property
@@ -112,7 +112,7 @@ class Rings(Generic[Step]):
             self._file.write(name, level, ended.number, ended.whole)
 
     def read(self, name: str, level: int, fine: int) -> list[Step | None]:
-        """Return a range up to a step of the first range, oldest first, also the open step."""
+        """Return a range up to a step of the first range, oldest first, with the open step."""
         newest = number_at(level, fine)
         steps = [
             None if figures is None else self._kind(*figures)

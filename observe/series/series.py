@@ -22,16 +22,16 @@ from shared.proof.log_buckets import LogBuckets
 _STREAMS_MAX = 20_000
 # 40 KB each, pipelines included.
 _DESTINATIONS_MAX = 10_000
-# The steps after which the receipts of a step are complete.
+# The number of steps after which the receipts of a step are complete.
 SETTLES = 2
-# The number of steps that a step may be written late.
+# The number of steps by which a step may be written late.
 _LATE = 2
 # Pasts to keep for the charts of one step: two lists of 200, some 30 KB each.
 _SHOWN_MAX = 400
 
 
 class Moment(NamedTuple):
-    """One step of a shown range; figures are None if no observer looked."""
+    """One step of a shown range; figures are None if no observer was running."""
 
     at_ms: int
     accepted: StreamStep | None

@@ -83,7 +83,7 @@ class DestinationStep(NamedTuple):
         return self.delivered / self.outcomes if self.outcomes else UNKNOWN
 
     def plus(self, other: "DestinationStep") -> "DestinationStep":
-        """Join this step with the one after it: counts add up, the highest of others is kept."""
+        """Join this step with the next one: add counts, and keep the highest of other figures."""
         counts = map(add, self[:_COUNTS], other[:_COUNTS])
         return DestinationStep(*counts, *map(_higher, self[_COUNTS:], other[_COUNTS:]))
 

@@ -87,13 +87,13 @@ class ArchiveReads:
     async def begin(
         self, pipeline: Pipeline, found: Mapping[KafkaPartition, Reach], *, is_new: bool
     ) -> tuple[dict[KafkaPartition, Reach], Position]:
-        """Return where to begin, with archived events; and where logs begin if that is later."""
+        """Return offsets to begin at, including archived ones; and later starts of Kafka's logs."""
         begins = dict(found)
         if not self.may_have(pipeline):
             return begins, {}
         starts = await self.log.starts(list(begins))
         if is_new and isinstance(pipeline.source.start, int):
-            # In these, Kafka may no longer have the events at the pipeline's start.
+            # In these partitions, Kafka may no longer have the events at the pipeline's start.
             late = [where for where, start in starts.items() if start and begins[where].at == start]
             since_ms = pipeline.source.start
             firsts = await self._in_turn(pipeline, self._first_at, late, since_ms) if late else {}
@@ -101,7 +101,7 @@ class ArchiveReads:
         return begins, {where: start for where, start in starts.items() if begins[where].at < start}
 
     def look(self, running: Mapping[str, Pipeline]) -> None:
-        """Look up the next events of each lane where they are unknown."""
+        """Look up in archives those lanes' next events whose place is not known."""
         for lane_id, pipeline in running.items():
             lane = self.book.lanes.get(lane_id)
             if lane is None or lane.is_under_way:

@@ -1,9 +1,9 @@
 """Archives events: each Kafka partition's range becomes whole objects of 64 MiB at most, once each.
 
 Where an object is cut depends on the range, which is stored before anything is written, and on the
-events in it. So a task that repeats a range after a crash makes the same objects: it compares those
-that exist already, and keeps them (ADR 0084). When a topic is recreated, its offsets restart: the
-objects of the new topic are kept beside those of the old one (ADR 0088).
+events in it. So a task that repeats a range after a crash makes the same objects. If an object
+already exists, the task compares and keeps it (ADR 0084). When a topic is recreated, its offsets
+restart: the objects of the new topic are kept beside those of the old one (ADR 0088).
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from shared.runtime.settings import SecretSettings
 
 # Keys and values of one object, before they are packed.
 OBJECT_BYTES_MAX = 64 * 1_048_576
-# The most tasks of a job at once: each needs memory for one object.
+# The maximum number of tasks of a job at once: each needs memory for one object.
 _TASKS = 2
 # The metadata in which an object names its maker.
 _BY = ("hifi.document", "hifi.is-whole")

@@ -96,7 +96,7 @@ class OpenTable(Protocol):
         """Return the position; `begin` if none was ever written for this place."""
 
     def start(self, place: PositionOf, expected: int, next_offset: int) -> None:
-        """Begin a transaction that moves the position; PositionMovedError if another moved it."""
+        """Begin a transaction that moves the position; PositionMovedError if another task has."""
 
     def write(self, changes: Sequence[RowChange]) -> None:
         """Write all these in the transaction; after a RowsRefusedError, it still can be used."""

@@ -98,7 +98,7 @@ class Databases:
         if breaker == Breaker():
             return
         if len(self._breakers) >= _BREAKERS_MAX:
-            # Drop the breaker that has not been asked for the longest.
+            # Drop the breaker whose last use was longest ago.
             del self._breakers[next(iter(self._breakers))]
         self._breakers[servers] = breaker
 

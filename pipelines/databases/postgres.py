@@ -83,7 +83,7 @@ class PostgresTable:
     def start(self, place: PositionOf, expected: int, next_offset: int) -> None:
         # Check deferred constraints at once, so that a refused row fails where it is written.
         self._link.run("BEGIN; SET CONSTRAINTS ALL IMMEDIATE")
-        # Other tasks on this position wait for this row's lock, then find the position moved.
+        # Other tasks on this position wait for this row's lock, and then see that it has moved.
         moved = self._link.run(
             "UPDATE {positions} SET next_offset = %s, refused = '' WHERE pipeline = %s"
             " AND topic = %s AND partition = %s AND next_offset = %s",

@@ -55,7 +55,7 @@ class PostgresLink:
     def __init__(self, server: Server, table: str) -> None:
         self._server = server
         self.spot = server.spot(table)
-        # The names in the statements below: {name} stands for an object there, quoted.
+        # The objects that {name} stands for in the statements below, quoted.
         self.names: dict[str, sql.Composable] = {}
         with self._told():
             self._connection = _connected(server)
@@ -141,7 +141,7 @@ def _as_ours(error: psycopg.Error, spot: Spot) -> DatabaseError:
         # The value was not sent: a text with a NUL in it, for example.
         return RowsRefusedError(str(error))
     if code is None:
-        # Keep only the server's own words: tenants must not learn the way to it.
+        # Keep only the server's own words: tenants must not learn the network path to it.
         words = _WAY_THERE.sub("", str(error))
         code = next((code for pattern, code in _CODES_BY_WORDS if pattern.search(words)), None)
     kind = _ERRORS[fault_of(code)]

@@ -10,7 +10,7 @@ from enum import Enum
 
 # The table of positions, in the target's schema. If our user may not create it, an admin must.
 POSITIONS = "hifi_positions"
-# The most characters of a server's message: they go into a header and a state.
+# The maximum length of a server's message, which goes into a header and a state.
 WORDS_MAX = 300
 
 

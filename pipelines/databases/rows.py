@@ -118,7 +118,10 @@ def values_of(value: bytes, columns: Sequence[ColumnOf]) -> Values:
 
 
 def _key_values(key: bytes | None, columns: Sequence[ColumnOf]) -> Values:
-    """The row's key for an event without a value: its ordering key, or the JSON parts of that."""
+    """The row's key for an event without a value, from its ordering key.
+
+    For a key of several columns, this is a JSON object, or a list with a value for each column.
+    """
     if not columns:
         raise BadRowError("it has no value, and only tables with a `key` can delete rows")
     if not key:

@@ -29,10 +29,11 @@ from shared.runtime.secret_box import SecretUnavailableError
 from shared.runtime.settings import SecretSettings
 
 REFUSED_BY_DATABASE = "refused_by_database"
-# The most tasks at once, each with a connection: a waiting task occupies its place in Spark.
+# The maximum number of tasks at once, each with a connection: a waiting task occupies its place in
+# Spark.
 _TASKS = 2
 _RESOLVE_S = 5.0
-# The most addresses of one host; two would do.
+# The maximum number of addresses of one host to try; two would be enough.
 _ADDRESSES_MAX = 4
 
 T = TypeVar("T")
@@ -229,7 +230,7 @@ def _resolving() -> tuple[asyncio.AbstractEventLoop, Resolver]:
 
 
 def _said(work: Callable[[], T]) -> T:
-    """Do the work; database errors become SinkAwayError, which is shown while it is retried."""
+    """Do the work; raise database errors as SinkAwayError, which is shown during retries."""
     try:
         return work()
     except DatabaseError as error:

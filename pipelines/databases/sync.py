@@ -18,7 +18,7 @@ from pipelines.databases.refusals import (
 )
 from pipelines.databases.rows import BadRowError, EventRows, RowChange, RowShape, newest
 
-# The most that one transaction holds.
+# The limits of one transaction.
 ROWS_MAX = 10_000
 BYTES_MAX = 8 * 1_048_576
 

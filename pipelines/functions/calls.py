@@ -41,7 +41,7 @@ def _called(name: str, returns: StructType) -> Callable[[Any], Any]:
     def called(events: Any) -> Any:
         return answered(name, returns, events)
 
-    # Spark reads the types from these.
+    # Spark reads the types from these annotations.
     called.__annotations__ = {"events": pa.Array, "return": pa.Array}
     return called
 
@@ -62,7 +62,7 @@ def answered(name: str, returns: StructType, events: pa.StructArray) -> pa.Struc
 
 
 def in_their_places(answers: Any, is_asked: Any) -> Any:
-    """Put the answers in the places of the events asked about; the others are null."""
+    """Put each answer in the place of its event; events that were not asked about get null."""
     number = pc.cumulative_sum(is_asked.cast(pa.int64()))
     return answers.take(pc.if_else(is_asked, pc.subtract(number, 1), None))
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Match whatever text follows: a function's exception may have any.
+# Match whatever text follows: a function's exception may have any text.
 _OF_A_FUNCTION = re.compile(
     r"^(pipelines\.functions\.\w+\.)?FunctionFailedError: (?P<why>.*)"
     r"|\bPython worker exited unexpectedly\b"
@@ -33,7 +33,7 @@ def _said(error: BaseException) -> str:
 
 
 def fault_of_a_function(says: str) -> str | None:
-    """Return a function's error, or that its process has ended; None if neither happened."""
+    """Return a function's error, or a note that its process has ended; None if neither happened."""
     for line in says.splitlines():
         if match := _OF_A_FUNCTION.search(line):
             return match["why"] or "the process of a function has ended"

@@ -18,8 +18,8 @@ def _as_it_is(state: State) -> State:
 class Reducer:
     """An aggregate of windows.
 
-    It reads members of the event, and `value`, its bytes, as a function does. Merging states must
-    give the same result in any order: their order is not defined.
+    Like a function, it reads members of the event, and `value`, the event's bytes. Merging states
+    must give the same result in any order: their order is not defined.
     """
 
     reads: str

@@ -1,7 +1,7 @@
 """Runs reducers in Spark's Python workers: makes each event's state, and merges the states.
 
 None of this runs in the driver's process, which pipelines share: a reducer that throws, hangs or
-ends its process fails a job, as a function does that a step calls.
+ends its process fails a job, just as a function that a step calls does.
 """
 
 import json
@@ -24,9 +24,11 @@ from pipelines.functions.installed import reducer_of
 from pipelines.functions.reducer import Reducer, State
 from pipelines.functions.states import Fold, FoldedState, ToFold
 
-# The most bytes of a window's state in one reducer, and of its value in a row: as for a set.
+# The maximum size of a window's state in one reducer, and of its value in a row: the same as the
+# limit of a set.
 STATE_BYTES_MAX = 32_768
-# The most tasks of a fold, which may take a minute: they use slots that all pipelines share.
+# The maximum number of tasks of a fold, which may take a minute: they use slots that all pipelines
+# share.
 _TASKS_MAX = 2
 
 
@@ -45,7 +47,7 @@ def with_states(
 
 
 def fold_in(context: SparkContext, *, both_ways: bool = False) -> Fold:
-    """Fold in tasks of its own, each window by itself.
+    """Return a fold that runs in Spark tasks of its own and merges each window by itself.
 
     With `both_ways`, a result that depends on the order is an error.
     """
@@ -63,7 +65,7 @@ def _beginning(name: str) -> Callable[[Any], Any]:
     def begin(events: Any) -> Any:
         return begun(name, events)
 
-    # Spark reads the types from these.
+    # Spark reads the types from these annotations.
     begin.__annotations__ = {"events": pa.Array, "return": pa.Array}
     return begin
 
@@ -87,7 +89,7 @@ def folded(asked: ToFold, *, both_ways: bool = False) -> FoldedState:
     with blaming(asked.function):
         reducer, texts = reducer_of(asked.function), sorted(asked.states)
         if len(texts) == 1:
-            # Merge with itself, so that a bad state fails with its own event, and not with others.
+            # Merge the state with itself, so that a bad state fails with its own event, not later.
             reducer.merge(json.loads(texts[0]), json.loads(texts[0]))
         come = _come(reducer, asked, texts)
         if both_ways:

@@ -5,14 +5,14 @@ from typing import NamedTuple, TypeAlias
 
 
 class ToFold(NamedTuple):
-    """The states that a reducer has made of one window's events, and how often each came."""
+    """The states that a reducer has made of one window's events, and how often it made each."""
 
     function: str
     states: Mapping[str, int]
 
 
 class FoldedState(NamedTuple):
-    """The one state that they merge into, and its value in a row."""
+    """The one state that the states merge into, and its value in a row."""
 
     state: str
     says: str

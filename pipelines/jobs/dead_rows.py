@@ -1,6 +1,6 @@
 """Makes dead letters, in Spark, of the events that a plan has given up.
 
-Their headers are those of `dead_headers`, which is the reference: a test compares the two.
+Their headers are the same as those of `dead_headers`, the reference: a test compares the two.
 """
 
 from pyspark.sql import Column, DataFrame

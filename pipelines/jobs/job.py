@@ -52,7 +52,7 @@ MAYBE_DUPLICATE = "maybe-duplicate"
 _READERS = "hifi-pipelines"
 _TIMES = ("event_time_ms", "accepted_at_ms")
 _MANY_TIMES = ("event_times", "accepted_ats")
-# At most this many times represent all event times of a job: with more, close ones are merged.
+# The maximum number of event times that a job reports: if it has more, close ones are merged.
 _MOMENTS_MAX = 100
 # More minutes than a stream retains, with a day to spare for late events.
 _MINUTES_MAX = (STREAM_RETENTION_MS + 2 * DAY_MS) // MINUTE_MS
@@ -60,7 +60,7 @@ _MINUTES_MAX = (STREAM_RETENTION_MS + 2 * DAY_MS) // MINUTE_MS
 _SAID = "said"
 
 
-# The most rows that are stored with the position, in one transaction.
+# The maximum number of rows that are stored with the position, in one transaction.
 _ONCE_ROWS_MAX = 10_000
 # Spark's error when a result is too large for the driver; fewer events have a smaller result.
 _TOO_MUCH = "spark.driver.maxResultSize"
@@ -121,7 +121,7 @@ def run_job(
     """Run the tasks, in a thread of its own; return when Kafka has all rows."""
     name = tasks[0].pipeline.name if len(tasks) == 1 else "shared"
     is_elsewhere = any(task.sink is not None for task in tasks)
-    # Reading archives gets the longer limit too: beyond that, the store is not to blame.
+    # A job that reads archives gets the longer limit, too. Beyond it, the store is not to blame.
     is_slow = is_elsewhere or any(task.share.earlier for task in tasks)
     most_s = settings.sink_job_s_max if is_slow else seconds_max or settings.job_s_max
     too_late = SinkAwayError if is_elsewhere else JobLateError
@@ -302,7 +302,7 @@ def _asked(spark: SparkSession, servers: str, task: Task) -> Results:
 
 
 def _stored(task: Task, column: Callable[[str], Column]) -> list[Column]:
-    """For each Kafka partition, the time up to which it has been read after these events."""
+    """The time up to which each Kafka partition has been read once these events are read."""
     return [
         F.max(F.when(column("partition") == where.partition, column("stored_ms"))).alias(
             f"stored-{where.partition}"
@@ -312,7 +312,7 @@ def _stored(task: Task, column: Callable[[str], Column]) -> list[Column]:
 
 
 def _figures(column: Callable[[str], Column]) -> list[Column]:
-    """The figures that Spark counts on the way; the rows of an event have one outcome."""
+    """The figures that Spark counts on the way; all rows of an event have the same outcome."""
     outcome, is_first = column("outcome"), column("nth") == 0
     place = F.struct(*(column(name).alias(name) for name in ("reason", "partition", "offset")))
     return [

@@ -86,7 +86,8 @@ class LaneState:
         self.frontier.read(share.read_until_ms)
 
 
-# The most bytes that a tenant's pipelines may keep in one process, and those of all tenants.
+# The maximum number of bytes that one tenant's pipelines, and all tenants' pipelines together, may
+# keep in one process.
 _TENANT_MAX, _PROCESS_MAX = 128 * 1_048_576, 384 * 1_048_576
 
 
@@ -97,13 +98,14 @@ class LaneStates:
     by_lane: dict[str, LaneState] = field(default_factory=dict)
 
     def room_of(self, lane_id: str) -> int:
-        """Return how many more bytes a pipeline may keep: unused ones, or its tenant's share.
+        """Return how many more bytes a pipeline may keep.
 
-        So while there is room, no pipeline is refused because of new ones.
+        It may use all bytes that nobody uses; if its tenant has an unused share that is larger, it
+        may use that. So while there is room, new pipelines do not cause the refusal of others.
         """
         tenant = self.by_lane[lane_id].tenant
         used: Counter[str] = Counter()
-        # This runs in a thread, while the loop may take lanes away.
+        # This runs in a thread, and the loop may remove lanes meanwhile.
         for keeper in list(self.by_lane.values()):
             used[keeper.tenant] += keeper.kept.size
         left = max(_PROCESS_MAX - used.total(), _PROCESS_MAX // len(used) - used[tenant])
@@ -163,7 +165,7 @@ def _place(event: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _without(made: Results, repeats: Collection[tuple[int, int]]) -> Results:
-    """Count events that are repeats as filtered, however old the first ones are."""
+    """Count events that are repeats as filtered, however long ago the first of each came."""
     again = [
         event
         for event in made.found

@@ -1,8 +1,8 @@
 """Lets pipelines continue with the records that Kafka still has, after it has lost unread ones.
 
-Retention, or a person, deletes from the beginning of a log; a broker may have lost its end; and a
-topic that was deleted and recreated begins again at 0. Pipelines do not wait for lost records: in
-the books they are unaccounted, and the pipeline's state says how many were lost, and where.
+Retention or a person may delete the beginning of a log; a broker may have lost its end; and a topic
+that was deleted and recreated begins again at 0. Pipelines do not wait for lost records: these are
+unaccounted in the books, and the pipeline's state says how many were lost, and where.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -94,7 +94,7 @@ class Losses:
         return now
 
     async def pass_by(self, work: Iterable[Task]) -> list[Task]:
-        """Skip records that Kafka has deleted before they were read; return the tasks of these.
+        """Skip records that Kafka has deleted before they were read; return tasks that had any.
 
         If an archive may have the records, continue in the archive instead.
         """
@@ -158,5 +158,5 @@ class Losses:
         reaches: Mapping[KafkaPartition, Reach],
         rows: Sequence[RecordOut] = (),
     ) -> None:
-        """Store the reaches now, as there may be nothing to read, and so no job to do it."""
+        """Store the reaches now: if there is nothing left to read, no job will store them."""
         await self.writers.of(pipeline.name).store(rows, {lane_group(lane_id): reaches})

@@ -21,7 +21,7 @@ from shared.proof.receipt import (
     sheets_of,
 )
 
-# The most spans of one receipt, so that a record has room for them: 50 bytes each.
+# The maximum number of spans of one receipt, so that a record has room for them: 50 bytes each.
 _COVERED_MAX = 2_000
 # The reason: Kafka had deleted the events that were to be read next.
 _LOST = "lost"
@@ -60,7 +60,7 @@ class Results:
 def receipts(
     share: PipelineShare, made: Results, *, batch_id: str, started_at_ms: int, ended_at_ms: int
 ) -> list[RecordOut]:
-    """Make sheets of receipts. All events that are not dead, even filtered, count as delivered."""
+    """Make sheets of receipts. All events but dead ones count as delivered, even filtered ones."""
 
     def lines() -> Iterator[bytes]:
         # Only one receipt carries the counts of all events.

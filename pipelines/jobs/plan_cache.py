@@ -54,7 +54,7 @@ class CachedPlan:
 
 
 class PlanCache:
-    """The plans of one session. Only the caller that took a plan uses it, until it returns it."""
+    """The plans of one session. A caller that takes a plan is its only user until it returns it."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark

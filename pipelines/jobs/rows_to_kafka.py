@@ -16,7 +16,7 @@ from pipelines.parts.archive_source import AWAY, ArchiveAwayError
 _BYTES = "org.apache.kafka.common.serialization.ByteArraySerializer"
 _OF_THE_CLIENT = "kafka."
 
-# The most rows that the driver takes at once: in Python each takes about a kilobyte.
+# The maximum number of rows that the driver takes at once: in Python each takes about a kilobyte.
 ROWS_MAX = 100_000
 
 

@@ -49,12 +49,12 @@ from shared.runtime.kafka.leases.fenced_positions import Reach
 
 log = structlog.get_logger()
 
-# The longest that a job of several events, whose range can be cut, has the executor to itself. It
-# may take longer within _COLD_S of an executor's end: the next one must start, and its first job is
-# slow.
+# The maximum time for which a job of several events has the executor to itself, as its range can be
+# cut. It may take longer within _COLD_S of an executor's end: the next one must start, and its
+# first job is slow.
 _ALONE_S_MAX, _COLD_S = 7.0, 25.0
 _OF_A_TASK = re.compile(r"\A.*?most recent failure: Lost task [^)]*\) \([^)]*\): ", re.DOTALL)
-# The most characters of an error that are shown.
+# The maximum number of characters of an error that are shown.
 _WORDS_MAX = 300
 # The reason for dead letters of events whose pipeline has no room for more kept state.
 TOO_MUCH_KEPT = "too_much_kept"
@@ -83,7 +83,7 @@ class JobRunner:
     writers: SlotWriters
     losses: Losses
     sinks: Mapping[str, SinkKind]
-    # Takes the pipeline's title, and why its sink takes nothing; empty: it takes events.
+    # Called with the pipeline's title, and why its sink accepts nothing; empty: it accepts events.
     told: Callable[[str, str], None] = lambda _, __: None
     keepers: LaneStates = field(default_factory=LaneStates)
     # Takes the pipeline that has ended an executor, and the error.
@@ -109,7 +109,7 @@ class JobRunner:
         began_s, began_ms = time.monotonic(), now_ms()
         try:
             work = [await self._with_sink(task) for task in work]
-            # Before anything is written, so that a successor knows which rows may be repeats.
+            # Store this before writing anything: a successor must know which rows may be repeats.
             ready = await self._store(
                 job, {task: PipelineWrite(_until(task.share)) for task in work}
             )
@@ -127,7 +127,7 @@ class JobRunner:
     async def _worked_on(
         self, job: PlannedJob, plans: PlanCache, ready: Sequence[Task]
     ) -> Sequence[Results]:
-        """Run a job alone if it may have ended an executor: if one ends again, it is to blame."""
+        """Run a job alone if it may have ended an executor: if one ends again, the job did it."""
         if not self.book.is_suspect(job):
             async with self.turns.among_others():
                 return await self.in_thread(run_job, plans, self.settings, ready)
@@ -143,7 +143,7 @@ class JobRunner:
             except ExecutorEndedError as error:
                 self._ended_s = time.monotonic()
                 rests_s = self.book.offended(job, time.monotonic())
-                why = f"{error}, with nothing else at work in it: it rests for {rests_s:.0f} s"
+                why = f"{error}, with nothing else at work: the pipeline rests for {rests_s:.0f} s"
                 for task in ready:
                     self.blame(task.pipeline, why)
                 raise EndsExecutorError(str(error)) from error
@@ -180,7 +180,7 @@ class JobRunner:
             self._held_up(job, others, error)
 
     def _held_up_by_others(self, job: PlannedJob, error: Exception, began_ms: int) -> Exception:
-        """Blame any trouble with the executor for a late job that ran beside others."""
+        """If a job that ran beside others was late, blame any trouble with the executor for it."""
         is_late = isinstance(error, JobLateError) and not self.book.is_suspect(job)
         why = self.spark.watch.trouble_since(began_ms) if is_late else ""
         return ExecutorEndedError(f"{error}, and {why}") if why else error

@@ -50,7 +50,7 @@ class SinkAwayError(Exception):
 
     def __init__(self, why: str, *, is_wrongly_set: bool = False) -> None:
         super().__init__(why)
-        # The target answers: somebody has to change the document, or the target.
+        # If true, the target answers, but somebody has to change the document, or the target.
         self.is_wrongly_set = is_wrongly_set
 
 

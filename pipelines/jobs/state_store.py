@@ -19,9 +19,9 @@ from shared.runtime.kafka.topic_admin import topic_admin
 
 log = structlog.get_logger()
 
-# The first wait after a configuration change, doubled after each look up to the second number.
+# The first wait after a configuration change. It doubles after each check, up to the second number.
 _SOON_S, _LOOK_S_MAX = 1.0, 60.0
-# By then, readers of a table have switched to its next generation, or read none.
+# By then, readers of a table have switched to its next generation, or no longer read the table.
 _TABLE_KEPT_S = 600.0
 
 
@@ -102,7 +102,7 @@ class ForgottenTopics:
     _since_s: dict[str, float] = field(default_factory=dict)
 
     async def forget_gone(self, configuration: Configuration, *, busy: set[str]) -> None:
-        """Delete the topics of pipelines that are not busy: running jobs would wait for theirs."""
+        """Delete topics of pipelines that are not busy: a running job would wait for its topic."""
         now_s = time.monotonic()
         if configuration is not self._seen:
             self._seen, self._pause_s = configuration, _SOON_S

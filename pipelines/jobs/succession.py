@@ -1,7 +1,7 @@
-"""Lets a rebuilt pipeline catch up with its predecessor, and take over where that has ended.
+"""Lets a rebuilt pipeline catch up with its predecessor, and take over at its last position.
 
 Both have the same slot, and so one process and one writer. The successor reads as far as the
-predecessor has, and writes nothing to the streams. Once it takes over, it reads up to the
+predecessor has read, and writes nothing to the streams. Once it takes over, it reads up to the
 predecessor's last position, and writes all results that the predecessor has not written. So each
 result is written exactly once (ADR 0081).
 """
@@ -34,14 +34,14 @@ log = structlog.get_logger()
 _TELL_S, _AGAIN_S = 1.0, 1.0
 # How often the size of kept state is shown, where people compare several pipelines.
 _TELL_KEPT_S = 15.0
-# A successor may take over once it reaches the position that the predecessor had at most _NEAR_S
-# before; no longer if it does not reach the next such position within _LOST_S.
+# A successor may take over once it has reached one of the predecessor's positions within _NEAR_S of
+# learning of it. It loses this right when it takes more than _LOST_S to reach the next position.
 _NEAR_S, _LOST_S = 10.0, 30.0
 
 
 @dataclass(slots=True)
 class _Predecessor:
-    """The progress of the replaced pipeline: its position, and the broker's time of that."""
+    """The progress of the replaced pipeline: its position, and the broker's time there."""
 
     position: Position
     frontier_ms: int | None
@@ -110,7 +110,7 @@ class Succession:
         return self.runner.keepers.by_lane
 
     def _beside(self, pipeline: Pipeline, work: Coroutine[Any, Any, None]) -> None:
-        """Run work beside the loop, which must not wait: it may take seconds."""
+        """Run work that may take seconds beside the loop, which must not wait for it."""
 
         async def done() -> None:
             try:
@@ -173,7 +173,7 @@ class Succession:
     ) -> None:
         kept = keeper.kept
         frontier_ms = kept.head.frontier_ms if before.frontier_ms is None else before.frontier_ms
-        # Deduplication has no window time from which results are written.
+        # Deduplication has no windows, so all results are written, whatever their time.
         head = replace(kept.head, quiet_ms=0 if pipeline.window is None else frontier_ms)
         topic = kept_topic(pipeline.name, pipeline.generation)
         try:

@@ -35,7 +35,7 @@ _WAIT_MS = 500
 _AGAIN_S = 0.2
 # The job that planned the range finds out how much is gone, and continues after it.
 _GONE = "{place}, no longer has the event at {at}, which is not stored yet"
-# The most records that become columns at a time.
+# The maximum number of records that become columns at a time.
 _ROWS_MAX = 10_000
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _TYPES: dict[str, pa.DataType] = {

@@ -57,7 +57,7 @@ class Scope:
     """The names that an expression may use, and the growth behind each."""
 
     columns: Mapping[str, Growth]
-    # Within x -> ... only x may be named; this is the list whose element it is.
+    # Within x -> ... only x may be named; it is an element of this list.
     elements: Mapping[str, Growth] = field(default_factory=dict)
 
 
@@ -257,7 +257,7 @@ class _Judge:
         return whole if name == "filter" else NOTHING
 
 
-# The most bytes that any single value takes.
+# The maximum number of bytes that any single value takes.
 _VALUE_BYTES = 16
 # Kinds of arguments that only control a function, and do not appear in its result.
 _SAID: Container[Kind | None] = {"format", "index", "needle", "number", "pattern", "type"}

@@ -29,9 +29,10 @@ Growth: TypeAlias = Mapping[tuple[str, ...], Size]
 NOTHING: Growth = {}
 # More than any sensible step makes, and small enough for memory.
 GROWTH_MAX = 32.0
-# The most bytes that the literals of one expression may produce, whatever the event is.
+# The maximum number of bytes that the literals of one expression may produce, for any event.
 WRITTEN_MAX = 65_536
-# The most bytes in memory for each byte of an event; for the largest event, an executor has 768.
+# The maximum number of bytes in memory for each byte of an event. An executor has 768 bytes for
+# each byte of the largest event.
 MEMORY_MAX = 160.0
 # The key for literals: no member has this name.
 _WRITTEN = ("",)
@@ -115,11 +116,11 @@ def shown(growth: Growth) -> Growth:
 
 
 def read_as(text: Growth, type_: TypeOf, each: float | None = None) -> Growth:
-    """A value that is read from this text; `each`: a list, with this much memory for each byte."""
+    """A value read from this text; with `each`, a list with this much memory for each byte."""
     memory, elements = type_.density if each is None else (1 + each, 1.0)
 
     def read(size: Size) -> Size:
-        # Texts in a list take more in memory than their bytes, but have no more bytes to read.
+        # Texts in a list take more memory than they have bytes, and only the bytes can be read.
         count = min(size.bytes, size.memory)
         return Size(size.bytes, count * memory, count * elements, type_)
 
@@ -165,12 +166,12 @@ def times(growth: Growth, factor: float) -> Growth:
 
 
 def worst(growth: Growth) -> float:
-    """The most bytes for each byte of the event: two members never share bytes."""
+    """The maximum number of bytes for each byte of the event: two members never share bytes."""
     return _worst({path: size.bytes for path, size in growth.items()})
 
 
 def worst_memory(growth: Growth) -> float:
-    """The most bytes in memory for each byte of the event."""
+    """The maximum number of bytes in memory for each byte of the event."""
     written = growth.get(_WRITTEN, _NONE).memory / EVENT_BYTES_MAX
     return written + _worst({path: size.memory for path, size in growth.items()})
 

@@ -104,7 +104,7 @@ def judge(
     except UnfitError as refused:
         return refused.refusal
     except RecursionError:
-        # The document is at fault, not the machine: it would happen each time.
+        # The document is at fault, not the machine: another attempt would fail the same way.
         return Refusal("it is nested too deeply to be read", "/steps")
     except TookTooLongError as error:
         return Refusal(f"in a run with its tests and with odd events: {error}", "/steps")
@@ -334,7 +334,7 @@ class _StepScope:
         self._check_growth(kept, *at, "compute")
 
     def _aggregate(self, what: ComputedColumn, *at: str | int) -> Growth:
-        """Check that the aggregate suits its type, which must be added, compared or written."""
+        """Check that the type suits the aggregate, which adds, compares or writes its values."""
         kind, growth = self._judged(what.of, *at)
         named = f"{what.aggregate}({what.of}) is of {_named(kind)}"
         match what.aggregate:

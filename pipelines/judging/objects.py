@@ -87,5 +87,5 @@ def _type(kind: DataType, *, is_for_each: bool) -> TypeOf:
     return TypeOf(ArrayType(kind) if is_for_each else kind)
 
 
-# A split with a limit has a text, a pattern, and the most parts.
+# A split with a limit has three arguments: a text, a pattern, and the maximum number of parts.
 _WITH_LIMIT = 3

@@ -10,7 +10,7 @@ from pipelines.judging.patterns import TEXT_CHARS_MAX, PatternError, judged
 EXPONENTS = ("1e100000000", "1e-400000000")
 # A long list, and deeply nested lists: the reader's own limit is a thousand.
 LONG_JSON, DEEP_JSON = "[" + "{}," * 30_000 + "{}]", '[{"a":' * 5_000
-# The most patterns of a document that are tried, the costliest first, and the most texts.
+# The maximum numbers of patterns of a document, the costliest first, and of texts that are tried.
 _PATTERNS_MAX, _TEXTS_MAX = 4, 6
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.DOTALL)
 # Matches one character of a pattern, and its quantifier.
@@ -36,7 +36,7 @@ def strings_in(document: Any) -> Iterator[str]:
 
 
 def texts_of(expressions: Iterable[str]) -> list[str]:
-    """Texts of characters from these expressions' patterns, as long as patterns may match."""
+    """Texts of characters from these expressions' patterns, of the maximum length for a match."""
     costs = {}
     for expression in expressions:
         for match in _QUOTED.finditer(expression):
@@ -46,7 +46,7 @@ def texts_of(expressions: Iterable[str]) -> list[str]:
                 costs[pattern] = cost
     dearest = sorted(costs, key=lambda pattern: costs[pattern], reverse=True)[:_PATTERNS_MAX]
     each = [_texts(pattern) for pattern in dearest]
-    # Take some of each pattern before all of one.
+    # Take one text from each pattern, then a second one from each, and so on.
     texts = [
         of[index] for index in range(max(map(len, each), default=0)) for of in each if of[index:]
     ]

@@ -1,8 +1,8 @@
 """Judges regular expressions: refuses those that Java's matcher may never finish.
 
 The matcher tries every way to divide a text among the repeats of a pattern. With two repeats the
-work is quadratic, and with one inside another it may never end. Possessive repeats (`*+`, `++`),
-which never give back, are tried in only one way, so any number of them is allowed.
+work is quadratic, and with a repeat inside another it may never end. Possessive repeats (`*+`,
+`++`), which never give back, are tried in only one way, so any number of them is allowed.
 """
 
 import re
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from math import comb, prod
 
 PATTERN_CHARS_MAX = 512
-# The most repeats among which the matcher may divide a text.
+# The maximum number of repeats among which the matcher may divide a text.
 REPEATS_MAX = 2
-# The most ways that `?` and `|` may make: each may be tried at each place.
+# The maximum number of ways that `?` and `|` may make: each may be tried at each place.
 WAYS_MAX = 1_000
 # The longest text to match against a pattern that repeats anything.
 TEXT_CHARS_MAX = 1_024
-# The most steps that all patterns of a document may take on one event: 2 to 6 s of a core at worst,
-# which nobody can interrupt. Patterns that people write take a thousandth of that.
+# The maximum number of steps that all patterns of a document may take on one event: 2 to 6 s of a
+# core at worst, which nobody can interrupt. Patterns that people write take a thousandth of that.
 STEPS_MAX = 500_000_000
 # Up to this bound, {2,8} counts as question marks; with a higher bound it counts as a repeat.
 _FEW = 8
@@ -38,7 +38,7 @@ class Ways:
 
     # Repeats that give back some of their match.
     repeats: int = 0
-    # The ways by alternatives, and by optional parts.
+    # The number of ways that alternatives and optional parts make.
     ways: int = 1
     # Whether anything repeats, possessively or not.
     has_repeats: bool = False
@@ -49,7 +49,7 @@ class Ways:
         return self.ways == 1 and not self.has_repeats
 
     def steps(self, chars: int) -> int:
-        """The most steps on a text of this many characters, tried from each of its places."""
+        """The maximum steps on a text of this many characters, tried from each of its places."""
         return comb(chars + self.repeats, self.repeats + 1) * self.ways
 
 
@@ -197,7 +197,7 @@ class _Reader:
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int | None]:
-    """The least and the greatest count; the greatest is None if there is no end."""
+    """The minimum and the maximum count; the maximum is None if there is no limit."""
     if found[1]:
         return (1, None) if found[1] == "+" else (0, 1 if found[1] == "?" else None)
     least = int(found[2])

@@ -45,7 +45,7 @@ _OF_PLANS = frozenset(
 
 
 def lock(session: SparkSession) -> None:
-    """Drop every function that is on no list from the session's registries."""
+    """Drop every unlisted function from the session's registries."""
     state = session._jsparkSession.sessionState()  # noqa: SLF001 - nothing else reaches them
     kept = FUNCTIONS.keys() | _OF_PLANS
     for registry in (state.functionRegistry(), state.tableFunctionRegistry()):
@@ -54,7 +54,7 @@ def lock(session: SparkSession) -> None:
             function = listed.apply(at)
             if function.funcName() not in kept:
                 registry.dropFunction(function)
-    # A refusal is shown to the author of the expression, and is not our error.
+    # A refusal is shown to the author of the expression; it must not be logged as our error.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
 

@@ -72,7 +72,7 @@ def check_like(node: Branch) -> None:
 
 
 def chars_max(node: Branch) -> int | None:
-    """The most characters of the value, if the expression's text limits them."""
+    """The maximum number of characters of the value, if the expression's text limits it."""
     if node.text is not None:
         return len(node.text)
     name = ".".join(node.names).lower() if node.kind == "UnresolvedFunction" else ""

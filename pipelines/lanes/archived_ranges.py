@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.archive.archived_log import Piece
 
-# The most pieces in a job: one task reads each, with all objects of its part in memory.
+# The maximum number of pieces in a job: a task reads each, with all objects of its part in memory.
 PIECES_MAX = 2
 
 
@@ -35,7 +35,7 @@ class ArchivedRanges:
         self._pieces.clear()
 
     def ready(self, counts: Position, ats: Position) -> dict[KafkaPartition, int]:
-        """Cut each count to those of the next offsets that are in one known place.
+        """Cut each count to the number of next offsets that are in one known place.
 
         A job takes the oldest pieces of archives, so that events come in the order of their time.
         """
@@ -68,7 +68,7 @@ class ArchivedRanges:
         }
 
     def unknown(self, ats: Position) -> Position:
-        """Those of these offsets whose events are still to be looked up."""
+        """Those of the offsets whose events are still to be looked up."""
         return {where: at for where, at in ats.items() if not self._upto(where, at, 1)}
 
     def left(self, ats: Position) -> int:

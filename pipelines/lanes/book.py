@@ -18,9 +18,9 @@ from pipelines.windows.frontier import MARGIN_MS
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
-# The most events of each Kafka partition that a shared job takes: a fraction of a second's work.
+# How many events of each Kafka partition a shared job takes: a fraction of a second's work.
 SHARED_EVENTS_MAX = 2_000
-# The most shares of a job: each adds a source and a branch to the plan, which each job makes.
+# How many shares a job may have: each adds a source and a branch to the plan, which each job makes.
 SHARES_MAX = 8
 # One job is planned while another runs; pipelines that become ready meanwhile share the next.
 SHARED_JOBS_MAX = 2
@@ -52,7 +52,7 @@ class PipelineBook:
     _lives: int = 0
     _shared_count: int = 0
     _own_count: int = 0
-    # The own jobs that read archives.
+    # How many of the own jobs read archives.
     _archive_count: int = 0
     _sink_count: int = 0
 
@@ -115,7 +115,7 @@ class PipelineBook:
         return lane.earlier.ready(self.news(lane.id), lane.position)
 
     def until_ms(self, lane_id: str, ranges: Ranges) -> dict[KafkaPartition, int]:
-        """Return when the ends were fetched of those logs that these ranges read to their ends."""
+        """Return, for logs that these ranges read to their ends, when those ends were fetched."""
         ats = {where: reach.at for where, reach in self.lanes[lane_id].reaches.items()}
         ats |= {where: end for where, (_, end) in ranges.items()}
         return {
@@ -131,7 +131,7 @@ class PipelineBook:
         return min(until_ms.values(), default=0) - MARGIN_MS if is_all else 0
 
     def closes_at(self, share: PipelineShare, at_ms: int | None) -> None:
-        """Set up to when all must be read before the lane writes something without an event."""
+        """Set the time up to which all must be read before the lane writes without an event."""
         if self.is_ours(share):
             self.lanes[share.lane_id].closes_at_ms = at_ms
 
@@ -154,7 +154,7 @@ class PipelineBook:
         ]
 
     def plan(self, now_s: float, leaving: Collection[str] = ()) -> list[PlannedJob]:
-        """Return the jobs to start now; their lanes are under way until the jobs are reported over.
+        """Return the jobs to start now; their lanes are under way until the jobs have ended.
 
         Lanes in `leaving` get no job.
         """
@@ -260,7 +260,7 @@ class PipelineBook:
         return PipelineShare(lane.id, ranges, lane.life, repeats, read_ms, earlier=earlier)
 
     def _begun_elsewhere(self, lane: PipelineLane, now_s: float) -> PipelineShare:
-        """Repeat a range exactly if it may have been written, as a sink identifies it by that."""
+        """Repeat a range exactly if it may have been written: a sink knows repeats by the range."""
         lane.is_under_way, lane.last_s, lane.news_since_s = True, now_s, inf
         ranges, repeats = {}, {}
         news = self._ready(lane)
@@ -279,7 +279,7 @@ class PipelineBook:
         return PipelineShare(lane.id, ranges, lane.life, repeats, is_fixed=True, earlier=earlier)
 
     def over(self, job: PlannedJob) -> None:
-        """Free the places of a job that has ended, well or not."""
+        """Free the places of a job that has ended, whether it has succeeded or not."""
         self._shared_count -= job.is_shared
         self._sink_count -= job.is_elsewhere
         self._own_count -= not (job.is_shared or job.is_elsewhere or job.is_quick)
@@ -291,7 +291,7 @@ class PipelineBook:
         return [(self.lanes[share.lane_id], share) for share in job.shares if self.is_ours(share)]
 
     def done(self, job: PlannedJob, took_s: float, now_s: float, *, is_well: bool = True) -> None:
-        """Advance, as all rows are stored; not `is_well`: the job's one event ended an executor."""
+        """Advance: all rows are stored. If not `is_well`, the job's one event ended an executor."""
         self._rest_from(now_s, has_worked=is_well and not job.is_quick)
         for lane, share in self._still_ours(job):
             most, box_s = self.events_max, self.time_box_s
@@ -302,7 +302,7 @@ class PipelineBook:
                 lane.reaches[where] = Reach(end, max(end, lane.reaches[where].until))
                 lane.earlier.reached(where, end)
                 if is_well and end < (guilty_to := lane.guilty_to.get(where, end)):
-                    # An event that was given up for another reason may have cut it further.
+                    # An event that was given up for another reason may have cut the range further.
                     rest = (guilty_to - end) // _PARTS_OF_OFFENDERS
                     lane.cut_to[where] = max(lane.cut_to.get(where, 1), rest)
                     continue
@@ -325,7 +325,7 @@ class PipelineBook:
                 lane.events_max = min(most, 2 * lane.events_max)
 
     def _rest_from(self, now_s: float, *, has_worked: bool) -> None:
-        """Begin rests after a new executor's first job, as no lane worked while it started."""
+        """Begin suspects' rests after a new executor's first job: before it, no lane worked."""
         if not (self._is_cold and has_worked):
             return
         self._is_cold = False
@@ -358,7 +358,7 @@ class PipelineBook:
             lane.suspect(now_s)
 
     def offended(self, job: PlannedJob, now_s: float) -> float:
-        """Let others go first, as this job has ended an executor; return how long it rests."""
+        """Let others go first, as this job has ended an executor; return the length of its rest."""
         self._is_cold = True
         until_s = now_s
         for lane, share in self._still_ours(job):

@@ -13,12 +13,12 @@ class Gathering:
     events_max: int
     # After a job that takes longer, the next has fewer events.
     time_box_s: float
-    # The most events per second, over all Kafka partitions together.
+    # The maximum number of events per second, over all Kafka partitions together.
     rate_per_s: float | None = None
 
     @property
     def most(self) -> int:
-        """The most events of each Kafka partition in a job; with a rate, one second's worth."""
+        """How many events of each Kafka partition a job takes; with a rate, one second's worth."""
         if self.rate_per_s is None:
             return self.events_max
         return max(1, min(self.events_max, int(self.rate_per_s)))

@@ -25,7 +25,7 @@ log = structlog.get_logger()
 _LOOK_S = 1.0
 # A task that reacts to cancellation ends within this time.
 _LISTENS_S = 5.0
-# No such task may run for longer, even if there are few.
+# Tasks that ignore their cancellation may not run for longer than this, even if there are few.
 _HELD_S_MAX = 120.0
 # The wait before another attempt to replace the executor: each attempt holds others back, and an
 # executor takes some seconds to end.

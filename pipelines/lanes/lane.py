@@ -9,7 +9,7 @@ from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
 # A pipeline that was at work when an executor ended rests for this many times as long as it ran, up
-# to this maximum, while another executor starts and others work. Those that ran briefly go first.
+# to this maximum, while another executor starts and others work. So short runs are repeated first.
 _RESTS_TIMES, _RESTS_S_MAX = 2.0, 20.0
 
 
@@ -21,22 +21,22 @@ class PipelineLane:
     tenant: str
     # Distinguishes a lane that left and came back from its former self, whose jobs no longer count.
     life: int
-    # The most events of each Kafka partition in an own job, adapted to the last job's duration.
+    # How many events of each Kafka partition an own job takes, adapted to the last job's duration.
     events_max: int
     # For a lane that writes to a sink: ranges that are not done yet are repeated unchanged.
     gathering: Gathering | None = None
-    # The most events of each Kafka partition in a job of a lane that keeps state; 0: it keeps none.
-    # It has jobs of its own, so that others' rows do not wait while its state is merged.
+    # How many events of each Kafka partition a job takes if the lane keeps state; else 0. A lane
+    # with state has jobs of its own, so that others' rows do not wait while the state is merged.
     keeps: int = 0
     reaches: dict[KafkaPartition, Reach] = field(default_factory=dict)
     # True until the lane has shown that it works: a failing new lane must delay no other.
     is_apart: bool = True
-    # The most events of a range in which some event fails: it is cut until it is one event.
+    # How many events to take of a range in which one fails: it is cut until it is one event.
     cut_to: dict[KafkaPartition, int] = field(default_factory=dict)
     # The lane may have ended an executor, and runs alone until its jobs are well.
     is_suspect: bool = False
-    # How often it has ended one alone, minus its good jobs since; and the ends of the ranges in
-    # which it did so.
+    # How often it has ended an executor alone, minus its good jobs since then; and the ends of the
+    # ranges in which it did so.
     offences: int = 0
     guilty_to: dict[KafkaPartition, int] = field(default_factory=dict)
     is_under_way: bool = False
@@ -48,7 +48,7 @@ class PipelineLane:
     # Since when there have been events that the sink has not received.
     news_since_s: float = inf
     deaths: int = 0
-    # Up to when all must be read before the lane writes something without an event.
+    # All events must be read up to this time before the lane writes something without an event.
     closes_at_ms: int | None = None
     # How far the lane may read: as far as the pipeline that it is to replace.
     limits: Position | None = None
@@ -62,7 +62,7 @@ class PipelineLane:
         self.rest_after_end(now_s, now_s + rests_s)
 
     def rest_after_end(self, now_s: float, until_s: float) -> None:
-        """Rest until then, and again for as long once another executor works."""
+        """Rest until this time, and then for as long again once another executor works."""
         self.rests_s = max(0.0, until_s - now_s)
         self.rest_until(until_s)
 
@@ -78,7 +78,7 @@ class PipelineLane:
         return {where: reach.at for where, reach in self.reaches.items()}
 
     def trust(self) -> None:
-        """Suspect the lane less after a job that ended no executor; first finish guilty ranges."""
+        """Suspect the lane less after a job that ended no executor, if no guilty range is left."""
         if not self.guilty_to:
             self.offences = max(0, self.offences - 1)
             self.is_suspect = self.offences > 0

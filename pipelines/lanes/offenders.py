@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 # Each executor that ends costs all others some ten seconds. So a tenant rests longer after each:
-# for 10 s, 20 s, 40 s and so on, up to 10 minutes, until it has ended none for an hour.
+# for 10 s, 20 s, 40 s and so on, up to 10 minutes, until it has ended no executor for an hour.
 _FIRST_S, _MOST_S = 10.0, 600.0
 _REMEMBERED_S = 3_600.0
 # If this many pipelines of a tenant have ended executors, all its pipelines are suspects.
@@ -27,7 +27,7 @@ class Offenders:
         return self.rests_until_s(tenant)
 
     def rests_until_s(self, tenant: str) -> float:
-        """The time until which the tenant's suspects rest; in the past if it has ended none."""
+        """The time until which the tenant's suspects rest; past if no executor was ended."""
         if not (ends := self._ends.get(tenant)):
             return -inf
         last_s, _ = ends[-1]
@@ -39,7 +39,7 @@ class Offenders:
         return len({lane_id for _, lane_id in self._ends.get(tenant, ())}) >= _MANY
 
     def _forget(self, tenant: str, now_s: float) -> None:
-        """Drop ends of executors that are more than an hour ago."""
+        """Forget executors that were ended more than an hour ago."""
         kept = [end for end in self._ends.pop(tenant, ()) if end[0] > now_s - _REMEMBERED_S]
         if kept:
             self._ends[tenant] = kept

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-# The longest that others are held back until the jobs under way have ended.
+# The maximum time for which others are held back until the jobs under way have ended.
 _HELD_BACK_S = 10.0
 
 

@@ -40,7 +40,7 @@ def check_executor(says: str) -> None:
 
 
 def fault_of_an_event(says: str) -> str | None:
-    """Return the line of the error that blames an event; None if it was no event's fault."""
+    """Return the line of the error that blames an event; None if no event is at fault."""
     if (why := fault_of_a_function(says)) is not None:
         return why
     if is_fault_of_others(says):

@@ -52,7 +52,7 @@ def event_id() -> Column:
 
 
 def time_ms(raw: Column) -> Column:
-    """The time, as `open_stream_record` reads it: the record's own where a header has none."""
+    """The time, as `open_stream_record` reads it: the record's own if no header has a valid one."""
     text = raw.cast("string")
     number = text.cast("bigint")
     # We write plain numbers; anything else is checked with the pattern.

@@ -1,4 +1,4 @@
-"""Adds rows of tables to events, and tells which events can become rows."""
+"""Adds rows of tables to events, and decides which events can become rows."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -14,7 +14,7 @@ from shared.runtime.spark.session import arrow_column
 
 # The reason of a dead letter.
 NO_ROW = "no_row"
-# The header with the table of a look-up, and the offset up to which it was known: TABLE@OFFSET.
+# The header with a look-up's table, and the offset up to which the table was known: TABLE@OFFSET.
 TABLE = "hifi-table"
 # Members of a row that do not fit their types are null.
 _READING_ROWS = {

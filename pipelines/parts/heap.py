@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from pipelines.parts.decimals import bare, takes_hours
 from shared.event.envelope import EVENT_BYTES_MAX
 
-# The most bytes that one byte of an event may become, as estimated from its brackets.
+# The maximum number of bytes that one byte of an event may become, as estimated from its brackets.
 PER_BYTE_MAX = 32.0
 # The memory of an object, or of a row that holds it, and its overhead: measured with Java 17.
 TEXT, NUMBER = 72.0, 28.0
@@ -39,7 +39,7 @@ def of_struct(members: int) -> float:
 
 
 class Density(NamedTuple):
-    """The most memory and elements that values of a type have, for each byte of their JSON."""
+    """The maximum memory and elements of values of a type, for each byte of their JSON."""
 
     memory: float
     # The number of elements in all of their lists.
@@ -51,7 +51,7 @@ class TypeOf:
     """The type of a value, and how densely its JSON can be packed."""
 
     kind: DataType
-    # The most opening brackets `{` for each byte.
+    # The maximum number of opening brackets `{` for each byte.
     brackets: float = 1 / _LEAST
     # Whether it is read from JSON; an expression's result may have an element for each byte.
     is_read: bool = True

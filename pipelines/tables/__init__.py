@@ -1,1 +1,1 @@
-"""The tables that pipelines write, and look rows up in."""
+"""The tables that pipelines write, and in which they look up rows."""

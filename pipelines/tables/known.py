@@ -23,7 +23,8 @@ class KnownTables:
     def of(self, pipeline: Pipeline, configuration: Configuration) -> Tables | None:
         """Return a plan's tables; None while one is missing, or has no copy here.
 
-        The pipeline does not start until then: a job that waits for a table delays all in it.
+        The pipeline does not start before all are there: a job that waits for a table would delay
+        all its pipelines.
         """
         if not pipeline.tables:
             return NO_TABLES

@@ -22,7 +22,7 @@ from shared.runtime.tables.copy import ClosedError, DamagedError, Extent
 from shared.runtime.tables.folders import TableCopies
 from shared.runtime.tables.keeper import command, is_followed, lock_folder
 
-# Its types know of nulls in lists, and not of those that are left out.
+# Any, as pyarrow's types describe nulls in lists, but not nulls that are left out.
 _Column: TypeAlias = Any
 # The result for a key: the row as JSON, and the offset up to which the table was known.
 FOUND = "struct<row: string, at: bigint>"
@@ -58,7 +58,7 @@ class CopyRows:
 
     folder: str
     table: Table
-    # The servers to follow the table from if nobody on that machine does; empty: somebody does.
+    # The brokers from which to follow the table; empty if a process on the machine already does so.
     bootstrap_servers: str = ""
 
     def __call__(self, keys: _Column, partitions: _Column) -> _Column:

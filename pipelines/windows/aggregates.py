@@ -1,8 +1,8 @@
 """Merges aggregates of some events with those of others. Pure.
 
 Spark computes a part of each aggregate from the events of a job; parts of the same window are
-merged here, in any order and number, into the value that is written. All parts can be written as
-JSON. A value of an event is kept as its JSON text, so that no digit of it is lost.
+merged here, any number of them and in any order, into the value that is written. All parts can be
+written as JSON. A value of an event is kept as its JSON text, so that no digit of it is lost.
 """
 
 import base64
@@ -19,9 +19,10 @@ from pipelines.functions.states import FoldedState
 # The result that Spark or an earlier merge made of events; None if there were none.
 Part: TypeAlias = Any
 
-# The most values, and bytes of values, that are kept of a set.
+# The maximum numbers of values, and of bytes of values, that are kept of a set.
 SET_MAX, SET_BYTES_MAX = 1_000, 32_768
-# Limits of `top`: the values that are kept, as they may still be among the first.
+# Limits of `top`: how many values are kept, as any of them may still become one of the first; how
+# many are written; and how many bytes the kept ones have.
 TOP_KEPT, TOP_MAX, TOP_BYTES = 1_000, 100, 65_536
 # Registers of six bits, chosen by a hash: distinct values are counted to within 3 %.
 _REGISTERS_BITS = 10
@@ -102,7 +103,7 @@ def _top(one: Part, other: Part) -> Part:
 
 
 def most_of(counts: Mapping[str, int], *, is_cut: bool = False) -> Part:
-    """Keep the most frequent values; the others can win only if they become very frequent."""
+    """Keep the most frequent values; dropped ones can win only if they become very frequent."""
     sizes = {text: len(text.encode(errors="surrogatepass")) for text in counts}
     if len(counts) <= 2 * TOP_KEPT and sum(sizes.values()) <= 2 * TOP_BYTES:
         return {"v": dict(counts), "cut": is_cut}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from shared.event.record import KafkaPartition, Position
 
-# The record with the shape of the state's step, and the broker's time up to which it was read.
+# The record with the shape of the state's step, and the broker's time up to which all was read.
 HEAD = b"head"
 # The record with the position that the state belongs to: the group's own may be lost.
 POSITION = b"position"

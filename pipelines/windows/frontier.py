@@ -1,9 +1,9 @@
 """Tracks the broker's time up to which all Kafka partitions have been read. Pure.
 
-Event times cannot tell: one wild clock would close everybody's windows. Each record has the time at
-which its broker stored it; within a Kafka partition these times only grow. For a log that was read
-to its end, the time is that of the request for the end. Without an answer to that, the time stands
-still, so no window closes that may still get events.
+Event times cannot be used: one wild clock would close everybody's windows. Each record has the time
+at which its broker stored it; within a Kafka partition these times only grow. For a log that was
+read to its end, the time is that of the request for the end. Without an answer to this request, the
+time does not advance, so no window closes that may still get events.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,7 +13,8 @@ from shared.event.record import KafkaPartition
 
 # The clocks of several brokers differ.
 MARGIN_MS = 1_000
-# Within this time, an earlier clock is taken for a late answer; later, for a clock set back.
+# The brokers' clock may seem to go back. If the last answer is at most this old, the new one was
+# late; otherwise the clock was set back.
 _HEARD_S = 60.0
 
 
@@ -35,7 +36,7 @@ class Frontier:
 
 @dataclass(slots=True)
 class BrokerClock:
-    """The brokers' time, or a little earlier, from when they stored our writes."""
+    """The brokers' time as known from their answers: exact, or slightly early."""
 
     # How far the brokers' clock is ahead of ours, and when we measured that.
     _ahead_ms: float | None = None

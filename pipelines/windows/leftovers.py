@@ -1,6 +1,7 @@
 """Finds topics that pipelines have left behind and that nobody needs any more. Pure.
 
-A topic is left over only if the configuration says so: an unknown one may be newer than that.
+A topic is left over only if the configuration says so: an unknown topic may be newer than our
+configuration.
 """
 
 from collections.abc import Callable, Collection

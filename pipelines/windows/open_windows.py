@@ -39,14 +39,14 @@ from shared.config.steps.window import (
 )
 from shared.event.times import rfc3339
 
-# The most windows that are written at once. The other windows that are over follow a moment later.
+# The maximum number of windows that are written at once. The others follow a moment later.
 CLOSED_MAX = 5_000
 CHANGED_MAX, CHANGED_BYTES_MAX = 5_000, 16 * 1_048_576
 # The largest state of one window, as a record in Kafka.
 WINDOW_BYTES_MAX = 524_288
 # The memory that one window takes besides its bytes.
 _COSTS = 450
-# The longest name of a group; a longer one is cut, and a hash added.
+# The maximum length of a group's name; a longer name is cut, and a hash is added.
 _GROUP_CHARS_MAX = 300
 # The name of the only group where events are not grouped: its row needs one.
 _ALL = "all"
@@ -111,7 +111,7 @@ class OpenWindows:
 
     @property
     def closes_at_ms(self) -> int | None:
-        """The time up to which all must be read for the next window to end."""
+        """The time up to which all events must be read for the next window to end."""
         return self._ends[0][0] + self.of.late_ms if self._ends else None
 
     def read(self, key: bytes, value: bytes | None) -> None:
@@ -134,7 +134,7 @@ class OpenWindows:
         row_bytes_max: int = WINDOW_BYTES_MAX,
         fold: Fold | None = None,
     ) -> KeptChange:
-        """Return the change by these events, once all are read to `frontier_ms` (broker's clock).
+        """Return the change that these events make, with all read to `frontier_ms` (broker's time).
 
         `fold` merges the states of reducers, if there are any.
         """
@@ -148,7 +148,7 @@ class OpenWindows:
         self._fold(changed, fold)
         written = [each if self.of.is_final else each.once_more for each in changed.values()]
         opened = {window.key: _packed(window) for window in written}
-        # Check windows that are written later as well: by then, no event could be blamed.
+        # Also check the windows that are written later: by then, no event could be blamed.
         sizes = [len(self._row(window).value) for window in written]
         self._check_room(opened, room)
         if max(sizes, default=0) > row_bytes_max:

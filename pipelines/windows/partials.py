@@ -44,16 +44,16 @@ from shared.config.steps.window import WindowOf
 from shared.event.topics import stream_topic
 from shared.proof.receipt import PASSED
 
-# An event's time is at most this far ahead of its record's time; a later one is cut to that.
+# An event's time is at most this far ahead of its record's time; a later time is cut to this limit.
 AHEAD_MS_MAX = 300_000
-# The longest values that a window is grouped by, and the longest that it keeps.
+# The maximum size of a value that a window is grouped by, and of a value that it keeps.
 BY_BYTES_MAX = VALUE_BYTES_MAX = 1_024
 # Aggregates that keep values of events.
 _KEEPING = frozenset({"min", "max", "first", "last", "collect_set", "top"})
 # The number of the row for all other aggregates, beside the rows of listed values.
 _ALL_ELSE = -1
 _REGISTER_BITS = REGISTERS.bit_length() - 1
-# The rest of a hash, without its register's bits, has this many bits, and one more rank.
+# The number of ranks: one more than the bits of a hash that do not choose its register.
 _RANK_MAX = 64 - _REGISTER_BITS + 1
 _DIGITS = "decimal(20,0)"
 

@@ -19,7 +19,7 @@ from pipelines.windows.change import (
 )
 from shared.config.steps.window import KEYS_KEPT_MAX, OnceOf
 
-# The most keys of one record, some 50 bytes each.
+# The maximum number of keys of one record, some 50 bytes each.
 _KEYS_OF_A_RECORD = 10_000
 _COSTS = 300
 
@@ -61,7 +61,7 @@ class KeptKeys:
 
     @property
     def closes_at_ms(self) -> int | None:
-        """The time up to which all must be read for the oldest record to expire."""
+        """The time up to which all events must be read for the oldest record to expire."""
         oldest = next(iter(self._records.values()), None)
         return None if oldest is None else max(oldest.values()) + self.of.within_ms
 
@@ -77,7 +77,7 @@ class KeptKeys:
     def changed_by(
         self, found: Iterable[SeenEvent], frontier_ms: int, *, room: int = 2**62
     ) -> KeptChange:
-        """Return the change by these events: the repeats among them, and the new keys."""
+        """Return the change that these events make: the repeats among them, and the new keys."""
         frontier_ms = max(frontier_ms, self.head.frontier_ms)
         new: dict[str, int] = {}
         repeats = set()

@@ -102,7 +102,7 @@ class ApiKey(ConfigObject):
     @model_validator(mode="after")
     def _check_browser(self) -> "ApiKey":
         if self.kind == "browser" and (
-            # Anybody can read the key in the page, so all it may do is write from that page.
+            # Anybody can read the key in the page, so it may do nothing but write from that page.
             self.scopes != {"write"} or not self.origins or self.must_sign
         ):
             raise ConfigError("kind", "a browser key may only write, has origins, and never signs")
@@ -227,7 +227,7 @@ def signature(signing_key: str, *, timestamp_s: int, body: bytes) -> str:
 
 
 def is_signed(header: str, *, signing_key: str, body: bytes, now_ms: int) -> bool:
-    """Whether `t=SECONDS,v1=HEX` is a fresh signature of the body; several v1 may be given."""
+    """Whether `t=SECONDS,v1=HEX` is a fresh signature of the body; it may have several v1 parts."""
     parts = [part.strip().partition("=") for part in header.split(",")]
     times = [value for name, _, value in parts if name == "t"]
     if len(times) != 1 or not re.fullmatch(r"[0-9]{1,12}", times[0]):

@@ -2,8 +2,8 @@
 
 Customers choose a destination's address. Unchecked, it could point to hosts that only we can reach,
 such as our own ports or a cloud's metadata service with its keys. The class depends on the address
-that a connection really reaches, in any spelling or wrapping. The tables are our own, so the result
-does not depend on the version of Python.
+that a connection really reaches, however it is spelled or wrapped. The tables are our own, so the
+result does not depend on the version of Python.
 """
 
 import re

@@ -139,13 +139,14 @@ class RemovedPipeline(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class Replacement(ConfigObject):
-    """A pipeline's next version, built beside it from its stream's events until it replaces it.
+    """A pipeline's next version, which is built beside the pipeline until it replaces it.
 
-    It reads up to the pipeline's position. Nobody reads the tables that it makes until then.
+    It reads the stream's events up to the pipeline's position. Until it replaces the pipeline,
+    nobody reads its tables.
     """
 
     name: Name
-    # The document's generation; without a document, an abandoned one that is never used again.
+    # The document's generation; without a document, it was abandoned and is never used again.
     generation: int
     document: Pipeline | None = None
     # The generation of each table that it writes.
@@ -181,7 +182,7 @@ class RemovedTable(ConfigObject):
 
     name: Name
     tenant: Name
-    # A recreated table has the next one: a writer that missed it writes to a topic without readers.
+    # A recreated table has the next one; a writer unaware of it writes to a topic without readers.
     generation: int
     removed_at_ms: int
 
@@ -202,7 +203,7 @@ class ChangeCount(ConfigObject):
         return config_key("changes", self.tenant)
 
 
-# The prefix of a record's key, with the member that holds its objects and their class.
+# For each prefix of a record's key: the member that holds its objects, and their class.
 _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "stream": ("streams", Stream),
     "destination": ("destinations", Destination),

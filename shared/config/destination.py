@@ -91,7 +91,8 @@ _Status: TypeAlias = Annotated[int, Field(ge=400, le=499), WrapValidator(_check_
 Start: TypeAlias = Annotated[
     Literal["earliest", "latest"] | Annotated[int, Field(ge=0)], WrapValidator(_check_start)
 ]
-# The most machines that one destination may need. Each change of leases looks at every shard.
+# The maximum number of machines that one destination may need. Each change of leases looks at every
+# shard.
 SHARDS_MAX = 32
 _TimeoutS: TypeAlias = Annotated[float, Field(ge=0.001, le=300)]
 
@@ -185,12 +186,12 @@ class Destination(ConfigObject):
 
     @property
     def requests_at_once_max(self) -> int:
-        """The most parallel requests, over all machines."""
+        """The maximum number of parallel requests, over all machines."""
         return 1 if self.order == "stream" else self.parallel_max
 
     @property
     def request_count_max(self) -> int:
-        """The most events in one request."""
+        """The maximum number of events in one request."""
         return 1 if self.body_format == "single" else self.batch_count_max
 
     def resumed(self, *, at_ms: int) -> "Destination":

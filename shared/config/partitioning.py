@@ -21,7 +21,7 @@ _SHARD = re.compile(_SHARD_PATTERN)
 
 
 def _is_shard(text: str) -> bool:
-    """Whether an event can give this name as a string or as a whole number only."""
+    """Whether this name, as a JSON value in an event, can only be a string or a whole number."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -62,6 +62,6 @@ class Partitioning:
     ]
 
     def keeps(self, other: "Partitioning") -> bool:
-        """Whether events that the other placed are where this one would place them."""
+        """Whether this one places all events where the other placed them."""
         is_longer = self.shards[: len(other.shards)] == other.shards
         return is_longer and self.pointer == other.pointer

@@ -39,7 +39,7 @@ class PipelineState(Struct, frozen=True):
 
     @property
     def is_level(self) -> bool:
-        """Whether it is close enough to the pipeline that it replaces to take over."""
+        """Whether it is close enough to its predecessor to take over."""
         return self.standing == "replacing" and self.has_caught_up
 
     def to_json(self) -> bytes:

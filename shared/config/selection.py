@@ -175,7 +175,7 @@ def _cut(text: str, start: int, wanted: Iterable[Sequence[str]]) -> str:
 
 
 def _members(text: str, start: int) -> Iterator[tuple[str, str, int, int]]:
-    """Yield each member's name, the name's own text, and the begin and end of its value."""
+    """Yield each member's name, the name's own text, and where its value begins and ends."""
     at = _skip(text, start + 1)
     while text[at : at + 1] != "}":
         name, name_end = _DECODER.raw_decode(text, at)

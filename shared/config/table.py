@@ -35,7 +35,7 @@ class Table(ConfigObject):
     # A row is deleted this long after its last write; with None, never.
     retention_ms: Annotated[int, Field(ge=MINUTE_MS, le=3_650 * DAY_MS)] | None = None
     row_bytes_max: Annotated[int, Field(ge=1, le=ROW_BYTES_MAX)] = _ROW_BYTES_DEFAULT
-    # The most bytes of all rows together; each copy on a disk reserves twice as much.
+    # The maximum size of all rows together; each copy on a disk reserves twice as much.
     bytes_max: Annotated[int, Field(ge=_BYTES_MIN, le=_BYTES_MAX)] = _BYTES_DEFAULT
     # The generation of the topic that readers use. A table recreated after its deletion has the
     # next generation, and so has a table rebuilt beside the old one.

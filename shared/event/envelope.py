@@ -93,7 +93,7 @@ class History:
     # How often it was redriven, and the id of the last redrive.
     redrive_count: int = 0
     redrive_id: str = ""
-    # Usually empty: its replay, the restore that put it back, and the refused batch that had it.
+    # Usually empty: its replay, the restore that put it back, the refused batch that contained it.
     replay_id: str = ""
     restore_id: str = ""
     refused_group: str = ""

@@ -20,7 +20,7 @@ class Places(Struct, frozen=True):
 
     # Kafka partition, first offset and end.
     stretches: tuple[tuple[int, int, int], ...] = ()
-    # In the same form, stretches with all ids in the index: there an id has no unlisted events.
+    # In the same form, stretches whose ids are all in the index: no other events there have the id.
     known: tuple[tuple[int, int, int], ...] = ()
     # Whether there may be more events, which the index has not read yet.
     is_behind: bool = False

@@ -100,10 +100,10 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         # and API keys, and about their shares of quotas.
         *_both(CONFIG, CHANGES, REDRIVEN, REPLAYS, REQUESTS, SHARES, USES, TRIALS),
         *_write(PROBE),
-        # Pipelines' states as reported by their processes, restores, and signed statements.
+        # Restores, signed statements, and pipelines' states as reported by their processes.
         *_read(PIPELINES, RESTORES, STATEMENTS),
-        # When a stream is removed, it asks for their retention. A receipt records that a dead
-        # letter was sent again.
+        # When a stream is removed, it asks for the retention of these topics. A receipt records
+        # that a dead letter was sent again.
         *(
             Right("topic", topic, (*more, "Read", "Describe", "DescribeConfigs"))
             for topic, more in ((ACKED, _WRITES), (DEAD, ()), (RECEIPTS, _WRITES))
@@ -175,7 +175,7 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         ),
         Right("group", OURS, ("Read", "Describe", "Delete"), is_prefix=True),
         # It asks how full the disks are (`hifi size`), and grants rights to others (`hifi topics
-        # --grant`). Every cluster has this name in Kafka.
+        # --grant`). Kafka uses this name for every cluster.
         Right("cluster", "kafka-cluster", ("Alter", "Describe")),
         Right("transactional id", TRANSACTION_PREFIX, ("Write", "Describe"), is_prefix=True),
     ),

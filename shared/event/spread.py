@@ -21,7 +21,7 @@ EVENTS_MIN = 1_000
 _KEY_PART_MIN = 0.1
 _KEYS_SHOWN, _KEY_CHARS_MAX = 3, 60
 # A row of the ledger has at most this many keys, each with at least this share of its events. The
-# share is below the one above, as a frequent key may by chance be rarer in one row.
+# share is lower than that above, because a frequent key may by chance be rarer in one row.
 _ROW_KEYS_MAX, _ROW_KEY_PART = 8, 1 / 16
 # Half of the measured throughput of one Kafka partition in a pipeline (docs/benchmarks.md), which
 # leaves room for a spike.
@@ -32,8 +32,8 @@ PARTITION_BYTES_PER_S_EASY = 10_000_000
 class HotKeys:
     """The most frequent of any number of keys: a space-saving sketch (Metwally, 2005).
 
-    It has every key with more than 1/`room` of the events. A count is too high by the lowest count
-    at most.
+    It has every key with more than 1/`room` of the events. A count may be too high, but by no more
+    than the lowest count.
     """
 
     room: int = 64
@@ -102,7 +102,7 @@ class Spread:
         self._keys.add_others(count)
 
     def view(self, partition_count: int, *, now_ms: int) -> SpreadView | None:
-        """Return the spread; None if there are too few events to tell it from chance."""
+        """Return the spread; None if it may be due to chance, because events are too few."""
         self._age(now_ms)
         counts = [self._counts.get(number, 0.0) for number in range(partition_count)]
         total = sum(counts)

@@ -146,7 +146,7 @@ def examine_cluster(copies: Copies, *, broker_count: int) -> TopicFinding:
     if copies.replicas >= _REPLICAS_SAFE:
         return TopicFinding("brokers", "good", brokers)
     times = "once" if copies.replicas == 1 else f"{copies.replicas} times"
-    says = f"{brokers}: an event is stored {times}, as HIFI_KAFKA_REPLICAS says"
+    says = f"{brokers}: an event is stored {times}, as set by HIFI_KAFKA_REPLICAS"
     mend = "for more than trying it out, run three brokers in three zones (here: --brokers 3)"
     return TopicFinding("brokers", "note", says, mend)
 
@@ -181,7 +181,7 @@ def examine_topic(
 
 
 def examine_marks(dead: TopicState, marks: TopicState) -> Iterator[TopicFinding]:
-    """Check that redrive marks outlive their dead letters, which else could be sent twice."""
+    """Check that redrive marks outlive their dead letters, which could otherwise be sent twice."""
     kept_ms, marked_ms = (int(each.settings.get("retention.ms", "-1")) for each in (dead, marks))
     wanted_ms = kept_ms + int(dead.settings.get("segment.ms", SEGMENT_MS)) + DAY_MS
     if marked_ms != -1 and (kept_ms == -1 or marked_ms < wanted_ms):

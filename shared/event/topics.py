@@ -21,8 +21,8 @@ TABLE_PREFIX = "hifi.table."
 # The state of pipelines: open windows, and known keys.
 KEPT_PREFIX = "hifi.kept."
 RETRY_PREFIX = "hifi.retry."
-# Events that were parked when they were due wait beside their tier: there may be so many that
-# other destinations' few events would have to wait behind them.
+# Events that were parked when they were due wait in a topic beside their tier. In the tier,
+# many parked events of one destination would make the few events of others wait.
 _PARKED = ".parked"
 # The tier for due events of slow destinations (ADR 0051).
 SLOW_TIER = "slow"
@@ -75,8 +75,8 @@ DEAD_RETENTION_MS = 30 * DAY_MS
 # As long as dead letters, so that an audit can always explain one.
 RECEIPTS_RETENTION_MS = 30 * DAY_MS
 
-# Kafka deletes whole segments, of a week by default. With segments of a day, a dead letter is
-# deleted a day after its month at the latest, and its mark, which is younger, a day later.
+# Kafka deletes whole segments, which span a week by default. With segments of a day, a dead letter
+# is deleted at most a day after its month; its mark, which is younger, a day later.
 SEGMENT_MS = DAY_MS
 _SEGMENT_MS_OF_KAFKA = 7 * DAY_MS
 REDRIVEN_RETENTION_MS = DEAD_RETENTION_MS + SEGMENT_MS + DAY_MS
@@ -116,8 +116,8 @@ OUTCOME_PARTITIONS = 2
 # Enough for each broker of a typical cluster to lead one: the retrier asks each for the time. A
 # probe also finds a leader while one broker is down.
 PROBE_PARTITIONS = 12
-# Enough for a failing broker to delay only some of the keys. The number must not grow: it would
-# move keys to other partitions and break the order of their records.
+# Enough partitions that a failing broker delays only some of the keys. The number must not grow:
+# that would move keys to other partitions and break the order of their records.
 REQUESTS_PARTITIONS = 4
 
 
@@ -350,8 +350,9 @@ def held_ms(tiers: Sequence[str], settings: Mapping[str, Mapping[str, str]]) -> 
     """Return how long after a stream's removal its events may be readable; None means forever.
 
     `settings` are those of its topics, by name. An event that waits in a tier at the removal may
-    become a dead letter at the end of the tier's retention, and is then kept as one. Kafka deletes
-    whole segments, so a record may outlive its retention by the duration of a segment.
+    become a dead letter at the end of the tier's retention, and is then kept as long as any dead
+    letter. Kafka deletes whole segments, so a record may outlive its retention by the duration of
+    a segment.
     """
     kept_ms = {
         # A cluster that controls segments itself may not report their duration.

@@ -1,8 +1,8 @@
 """Finds out how many events may go together to a destination that refuses some.
 
-A batch is refused for a single event in it, so the refusal of a large batch tells nothing, and the
-success of a small one little. The best size is refused half of the time. So the size falls with
-each refusal of a batch of about that size and grows with each that gets through: by half or to
+A batch is refused for a single event in it, so the refusal of a large batch proves nothing, and the
+success of a small one little. Batches of the best size are refused half of the time. So the size
+falls with each refusal of a batch of about that size, and grows with each success: to half or to
 twice as much at first, by a twelfth once both have been seen. A size that is never refused grows
 back to the owner's setting.
 """
@@ -16,7 +16,8 @@ from msgspec.structs import replace
 STEP_MAX, STEP_MIN = 1.0, 0.125
 # This many equal answers in a row are no coincidence: the size is no longer about right.
 ROW = 5
-# Larger batches were cut before the size was known; smaller ones are halves, or all that there was.
+# Larger batches were cut before the size was known; smaller ones are halves, or no more events
+# were there.
 LEAST, MOST = 0.55, 1.5
 
 
@@ -27,12 +28,12 @@ class BatchSize(Struct, frozen=True, omit_defaults=True):
     # The number of equal answers in a row: above zero for batches taken, below for refusals.
     row: int = 0
     # The destination has refused a batch and then taken each of its events: it refuses by size, so
-    # the halves of a batch tell nothing about each other.
+    # one half of a batch proves nothing about the other.
     is_by_size: bool = False
 
 
 def most(state: BatchSize, count_max: int) -> int:
-    """How many events go together, up to the most that the owner wants."""
+    """How many events go together, up to the owner's maximum."""
     return max(1, min(count_max, round(state.events))) if state.events else count_max
 
 
@@ -45,7 +46,7 @@ def per_request(state: BatchSize, count_max: int) -> float:
 def taken(
     state: BatchSize, event_count: int, *, count_max: int, is_last_suspect: bool
 ) -> BatchSize:
-    """The state after a batch was taken; `is_last_suspect`: its refusal was to be expected."""
+    """The state after a batch was taken; if it `is_last_suspect`, a refusal was to be expected."""
     if is_last_suspect and not state.is_by_size:
         state = replace(state, is_by_size=True)
     if not state.events or event_count < LEAST * state.events:
@@ -59,7 +60,7 @@ def refused(
 ) -> BatchSize:
     """The state after a batch was refused for its content, or for being too large.
 
-    The refusal of a small batch that `is_half` of a refused one was to be expected.
+    If the batch is small and `is_half` of a refused one, its refusal was to be expected.
     """
     if event_count == 1 and state.is_by_size:
         state = replace(state, is_by_size=False)

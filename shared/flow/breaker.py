@@ -27,7 +27,8 @@ OPEN_FACTOR_MAX = 30.0
 SUCCESSES_TO_CLOSE = 3
 # A destination whose breaker was closed for this long is well: its next outage begins with 30 s.
 WELL_AFTER_MS = 300_000
-# A task that meets another's probe, or has used up its share of requests, asks again after this.
+# A task that meets another task's probe, or has used up its share of requests, waits this long
+# before it asks again.
 ASK_AGAIN_MS = 250
 
 
@@ -53,7 +54,7 @@ class Breaker(Struct, frozen=True):
     open_count: int = 0
     # When the next probe may go.
     until_ms: int = 0
-    # A probe is under way, and counts as lost after this: its worker may have died.
+    # After this time, a probe that is under way counts as lost: its worker may have died.
     probe_until_ms: int = 0
     successes: int = 0
     closed_at_ms: int = 0
@@ -76,7 +77,7 @@ class Refrain:
 def asked(
     breaker: Breaker, *, open_ms_min: float, probe_lease_ms: int, now_ms: int
 ) -> tuple[Breaker, Start | Refrain]:
-    """Say whether a request may go now. A probe counts as under way from here on."""
+    """Say whether a request may go now. If it is a probe, it counts as under way at once."""
     if breaker.state is BreakerState.CLOSED:
         return breaker, Start(is_probe=False)
     # A clock that was set back must not keep it open for longer than the longest time.
@@ -102,14 +103,14 @@ def answered(
     now_ms: int,
     roll: float,
 ) -> Breaker:
-    """The breaker after a request has ended, of `parallel` at once; `roll` is in [0, 1)."""
+    """The breaker after one of `parallel` concurrent requests has ended; `roll` is in [0, 1)."""
     if breaker.state is BreakerState.CLOSED:
         counted = _counted(breaker, is_failure=is_failure, now_ms=now_ms)
         if not _is_too_much(counted, parallel):
             return counted
         return opened(counted, open_ms_min=open_ms_min, now_ms=now_ms, roll=roll)
     if not is_probe:
-        # The request was sent before the breaker opened, and tells nothing about the present.
+        # The request was sent before the breaker opened, so it proves nothing about the present.
         return breaker
     if is_failure:
         return opened(breaker, open_ms_min=open_ms_min, now_ms=now_ms, roll=roll)
@@ -119,7 +120,7 @@ def answered(
 
 
 def noted_refusal(breaker: Breaker) -> Breaker:
-    """The breaker after a destination that takes others refused a request: it stays closed."""
+    """The breaker after a refusal by a destination that takes other requests: it stays closed."""
     return replace(breaker, failures_in_row=breaker.failures_in_row + 1)
 
 
@@ -140,7 +141,7 @@ def unanswered(breaker: Breaker, *, is_probe: bool) -> Breaker:
 
 
 def _open_ms(open_count: int, open_ms_min: float, *, roll: float) -> int:
-    # From the fifth doubling on it is the longest anyway; a power of hundreds overflows a float.
+    # The fifth doubling reaches the longest time anyway; a power of hundreds overflows a float.
     factor = min(2.0 ** min(open_count - 1, STEPS), OPEN_FACTOR_MAX)
     # Upwards only, so that many hosts do not probe at the same moment.
     return round(jittered(open_ms_min * factor, roll=roll))

@@ -1,9 +1,9 @@
 """Finds out how many requests a destination takes at once: W.
 
 W doubles in each window until it is too high, goes back to the last good value, and tries a little
-more from time to time (ADR 0040). It may be a fraction: 2.5 allows at most three at once, and as
-many a second as two and a half would make. Below one it is a rate, for a destination that counts
-requests per second and answers quickly.
+more from time to time (ADR 0040). W may be a fraction: 2.5 allows at most three requests at once,
+but only as many per second as two and a half at once would make. Below one it is a rate, for a
+destination that counts requests per second and answers quickly.
 """
 
 import math
@@ -20,28 +20,29 @@ CONGESTED_FRACTION = 0.05
 STORM_FRACTION = 0.5
 STORM_ROW = 3
 DECREASE = 0.7
-# From here on W moves by one, below it by a tenth, and stops at each whole number.
+# From this value on, W moves by one; below it, W moves by a tenth and stops at each whole number.
 COARSE_FROM = 8.0
 STEP_DOWN, STEP_UP = 0.9, 1.1
 # Below one, only W protects a destination from too many requests.
 STEP_UP_RATE = 1.05
-# After it was too high, W stays for this long, twice as long if the same was too high before.
+# W is not raised for this long after it was too high, and for twice as long if the same W was too
+# high before.
 HOLD_MS_MIN, HOLD_MS_MAX = 1_000, 10_000
 HOLD_ANSWERS = 10
-# A refusal that asks for a wait costs all of that time: it is risked less often.
+# A refusal that asks for a wait costs all of that time, so it is risked less often.
 HOLD_WAITS = 40
-# A slower pace does not help a destination that fails at any pace. At one request a second W goes
-# back to one, and stays so for a minute, twice as long each time.
+# A slower pace does not help a destination that fails at any pace. At one request a second, W goes
+# back to one and stays there for a minute, and each time for twice as long.
 SLOWEST_PER_MS = 0.001
 GIVEN_UP_MS_MIN, GIVEN_UP_MS_MAX = 60_000, 960_000
 # A window lasts for the usual answer time, and at least for this: a server's reaction to more
-# requests is not seen sooner. With one request at a time, it has at least this many of them.
+# requests is not seen sooner. With one request at a time, it has at least this many requests.
 WINDOW_MS_MIN = 250.0
 REQUESTS_MIN = 8
-# How fast the usual latency follows: the last five windows are nine tenths of it (Vector's).
+# How fast the usual latency adapts: the last five windows make up nine tenths of it, as in Vector.
 ALPHA = 0.4
-# We may be the cause of later answers. This often, for a window, a fully used destination gets
-# fewer requests: only then is the latency the usual one.
+# Our own requests may make the answers later. This often, a fully used destination gets fewer
+# requests for one window: only the latency in that window is the usual one.
 LOOK_MS = 30_000
 LOOK_ANSWERS = 50
 # This many deviations above the usual latency are congestion (Vector's).
@@ -96,17 +97,18 @@ class Window(Struct, frozen=True):
 
 class Concurrency(Struct, frozen=True):
     limit: float = LIMIT_START
-    # W doubles while it is below this limit, which was not too high; no limit if W never was.
+    # W doubles up to this limit, which was not too high; no limit if W was never too high.
     doubling_max: float | None = None
-    # W stays at or below `doubling_max` until then, and the length of that wait.
+    # The end of the time in which W stays at or below `doubling_max`, and its whole length.
     hold_until_ms: int = 0
     hold_ms: int = 0
     # Requests that end before then were sent before the last change of W.
     settles_at_ms: int = 0
-    # W is at least one until then, and how long that lasts.
+    # The end of the time in which W is at least one, and its whole length.
     given_up_until_ms: int = 0
     given_up_ms: int = 0
-    # When fewer are sent for a window, to see the usual latency; and meanwhile, the previous W.
+    # When to send fewer requests for one window, which shows the usual latency; and during that
+    # window, the previous W.
     look_at_ms: int = 0
     back_to: float = 0.0
     # The usual latency by size of batch, that of all answers, and how much windows differ from it.
@@ -127,7 +129,7 @@ class Concurrency(Struct, frozen=True):
 
 
 def noted_full(state: Concurrency) -> Concurrency:
-    """Note that W was reached with more to send: only then is there a reason to raise it."""
+    """Note that W was reached while more could be sent: only then is there a reason to raise W."""
     if state.window.was_full:
         return state
     return replace(state, window=replace(state.window, was_full=True))
@@ -288,7 +290,7 @@ def _excess_ms(state: Concurrency, window: Window) -> float:
 def _learned(
     state: Concurrency, window: Window, excess_ms: float, *, is_usual: bool
 ) -> Concurrency:
-    """The state with the window's latency, and with a new usual latency if it shows that."""
+    """The state with the window's latency, and with a new usual latency if the window shows it."""
     count = sum(answer[0] for answer in window.answers.values())
     if not count:
         return state

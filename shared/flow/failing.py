@@ -2,14 +2,14 @@
 
 from shared.flow.flow import Flow
 
-# People are warned after these parts of a failing destination's time until it is disabled.
+# People are warned when a destination has failed for these shares of the time that disables it.
 WARN_AT = (0.5, 0.7, 0.9)
 
 
 def failing_part(flow: Flow, *, disable_after_s: float, now_ms: int) -> float:
-    """Return for how much of its time until it is disabled a destination has failed, from 0 to 1.
+    """Return how long a destination has failed, as a share (0 to 1) of the time that disables it.
 
-    At 1 the next failure disables it, if there have been enough of them.
+    At 1 the next failure disables it, if there have been enough failures.
     """
     if not flow.failing_since_ms:
         return 0.0

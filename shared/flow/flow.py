@@ -50,10 +50,11 @@ FAILURES_TO_DISABLE = 10
 GONE = 410
 # A worker may report this much later than its request is due.
 LEASE_MARGIN_MS = 5_000
-# A destination that took something within this, or within two usual answers, is not down.
+# A destination that accepted a request within this time, or within the time of two usual answers,
+# is not down.
 TAKING_MS = 2_000
 # A destination that lets a request wait for this long is slow, until it has answered this many
-# requests sooner: one late answer among many must not take it from lane to lane (ADR 0051).
+# requests sooner: one late answer among many must not move it from lane to lane (ADR 0051).
 SLOW_MS, QUICK_MS = 1_000, 750
 QUICK_ANSWERS = 10
 
@@ -99,7 +100,7 @@ class Blocking(Struct, frozen=True, omit_defaults=True):
     """The event that holds up all behind it, where nothing may overtake it (order = "stream")."""
 
     offset: int = 0
-    # 0: there is none.
+    # 0 if there is none.
     since_ms: int = 0
     # When it is tried next, and how often it was tried.
     until_ms: int = 0
@@ -118,11 +119,11 @@ class Flow(Struct, frozen=True):
     failing_since_ms: int = 0
     failures_in_row: int = 0
     rejects_in_row: int = 0
-    # Kept until the next one, even if requests were taken in between.
+    # Kept until the next refusal, even if requests were taken in between.
     last_refusal: LastAnswer | None = None
     halves_refused: int = 0
     minutes: tuple[rejects.MinuteOfRequests, ...] = ()
-    # 0: it is not.
+    # 0 if it is not held, or not disabled.
     held_at_ms: int = 0
     disabled_at_ms: int = 0
     # The last time that a person resumed it, as far as this flow knows (resuming.py).
@@ -276,7 +277,7 @@ def parked(flow: Flow, cause: str, event_count: int) -> Flow:
 def _is_at_limit(flow: Flow, ended: EndedRequest, *, now_ms: int) -> bool:
     """Whether a destination refuses a request because it is busy with others.
 
-    That is so if it took one just now, or has not had time to take any.
+    This is assumed if it accepted one just now, or has not had the time to accept any.
     """
     attempt, verdict = ended.attempt, ended.verdict
     if flow.breaker.state is not BreakerState.CLOSED or not isinstance(attempt, Response):
@@ -355,8 +356,8 @@ def _judged(
         isinstance(ended.attempt, Response) and ended.attempt.directive is WebhookDirective.DISABLE
     )
     is_rejected = ended.verdict.outcome is Outcome.NON_RECOVERABLE
-    # After all others were taken, the refusal of the last suspect was to be expected, as was that
-    # of an event that had been refused before.
+    # Two refusals were to be expected: that of the last suspect after all others were taken, and
+    # that of an event that had been refused before.
     is_news = not (ended.is_last_suspect or ended.is_redriven)
     is_alone = ended.is_half and ended.event_count == 1 and is_news
     minutes = rejects.counted(flow.minutes, is_rejected=is_rejected, now_ms=now_ms)

@@ -63,7 +63,7 @@ class FlowRecord(Struct, frozen=True):
 
     @property
     def until_ms(self) -> int:
-        """When the next request may go, as far as that is known; 0 if it may now."""
+        """When the next request may go, as far as that is known; 0 if it may go now."""
         match self.state:
             case FlowState.RATE_LIMITED:
                 return self.flow.gate.closed_until_ms
@@ -80,7 +80,7 @@ class FlowRecord(Struct, frozen=True):
         """Whether it is disabled, or has been shut repeatedly without a delivery for `after_s`.
 
         A destination that often asks for a short wait, and takes events in between, does not count.
-        One whose gate has just opened for the next request still does.
+        A destination whose gate has just opened for the next request still counts.
         """
         if self.state is FlowState.DISABLED:
             return True
@@ -149,7 +149,7 @@ class FlowRecord(Struct, frozen=True):
 
 
 def _fate_of(flow: Flow) -> tuple[bool, bool, str, Blocking]:
-    """Whether it fails or is slow, why, and its block: changes of these count besides the state."""
+    """Whether it fails or is slow, why, and what blocks it; a change of these is published."""
     refusal = flow.last_refusal.reason if flow.last_refusal else ""
     return flow.failing_since_ms > 0, flow.is_slow, refusal, flow.blocking
 
@@ -189,7 +189,8 @@ def going_on(
 ) -> FlowRecord:
     """The record to continue from: our own, updated with newer knowledge of other machines.
 
-    `store` is the name that a new record gets. If a person has resumed it, that overrides both.
+    `store` is the name that a new record gets. If a person has resumed the destination, that
+    overrides both records.
     """
     record = kept or FlowRecord(Flow(), store=store)
     if published is not None and _says_more(published, record):

@@ -13,7 +13,8 @@ from shared.flow.flow import Flow
 
 # A limit that was too high outweighs the increases of others that do not know that yet.
 _LESS = 100
-# Two gates that differ by more were closed by two answers; a smaller difference may be the clocks.
+# Gates that differ by more were closed by different answers; clocks may explain a smaller
+# difference.
 _GATES_DIFFER_MS = 2_000
 
 
@@ -44,7 +45,8 @@ def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
             flow,
             # Failures that were counted here towards opening it still count.
             breaker=flow.breaker if is_well else theirs.breaker,
-            # A machine that was busy elsewhere has not failed, and learns since when others have.
+            # A machine that was busy elsewhere saw no failures: it learns when the failures that
+            # others saw began.
             failing_since_ms=flow.failing_since_ms if is_well else theirs.failing_since_ms,
             held_at_ms=theirs.held_at_ms,
             disabled_at_ms=theirs.disabled_at_ms,

@@ -19,7 +19,7 @@ TELL_MS, TELL_SOON_MS = 1_000, 100
 FORGET_MS = 4_000
 # How far another's clock may be ahead of ours; and the age from which news is ignored.
 AHEAD_MS, STALE_MS = 5_000, 30_000
-# A store that had to wait within this time wants more: of the rate, all of it.
+# A store that had to wait within this time wants more requests, or all of the rate.
 WANT_MS = 1_000
 ALL = 1_000_000_000
 # With fewer concurrent requests than stores, stores take turns.
@@ -46,13 +46,13 @@ class Neighbours(Struct, frozen=True, omit_defaults=True):
     others: dict[str, StoreNews] = {}
     # How many concurrent requests it may have.
     has: int = 0
-    # Until when it counts as one that wants more requests, or more events a second.
+    # The times until which it counts as wanting more requests, or more events a second.
     full_until_ms: int = 0
     slow_until_ms: int = 0
-    # The most concurrent requests, and since when.
+    # The highest recent number of concurrent requests, and when it was counted.
     most: int = 0
     most_at_ms: int = 0
-    # Events since then, and how many a second before.
+    # Events since that time, and the events per second before it.
     sent: int = 0
     sent_since_ms: int = 0
     rate: float = 0.0
@@ -119,7 +119,7 @@ def heard(known: Neighbours, told: Mapping[str, StoreNews], *, me: str, now_ms: 
 
 
 def shared_out(known: Neighbours, permits: int, *, running: int, now_ms: int) -> Neighbours:
-    """The neighbours with this store's number of concurrent requests, of the permits for all.
+    """The neighbours, with the number of concurrent requests that this store gets of all permits.
 
     It releases permits at once, and takes only those that others have published as released.
     """

@@ -1,7 +1,7 @@
-"""Lets events through at the rate that a destination's owner set, and none while it asks to wait.
+"""Lets events through at the rate that an owner set, and none while the destination asks to wait.
 
-A 429, or a Retry-After, closes the gate until the requested time. How much the destination can take
-after that is for shared.flow.concurrency to find out.
+A 429, or a Retry-After, closes the gate until the requested time. After that,
+shared.flow.concurrency finds out how much the destination can take.
 """
 
 from msgspec import Struct
@@ -16,11 +16,12 @@ CLOSED_S_MAX = 60.0
 # Upwards only, and by a few seconds at most: a requested wait is never cut short.
 JITTER_FRACTION = 0.2
 JITTER_S_MAX = 5.0
-# A tenth of a second's events may go at once; after that, the rate decides. With more, a
-# destination that takes this many at once would get all of them together.
+# The events of a tenth of a second may go at once; after that, the rate decides. A larger allowance
+# would go out in one burst to a destination that accepts everything at once.
 BURST_S = 0.1
-# After a refusal by a destination that takes others and does not say how long to wait: a moment,
-# doubled by each further one without a success, so that few are wasted until its next second.
+# After a refusal by a destination that takes other requests and does not say how long to wait: a
+# moment, doubled by each further refusal without a success, so that few requests are wasted until
+# the destination takes some again in its next second.
 REFUSED_S_MIN = 0.05
 REFUSED_S_MAX = 0.4
 
@@ -31,13 +32,14 @@ class RateGate(Struct, frozen=True):
     # Closed so briefly that it need not be published.
     refused_until_ms: int = 0
     refusals_in_row: int = 0
-    # The bucket: below zero, a batch took more than was there, and the next one waits for it.
+    # The tokens in the bucket. If a batch takes more than there are, the number falls below zero,
+    # and the next batch waits.
     tokens: float = 0.0
     tokens_at_ms: int = 0
 
 
 def opens_at_ms(gate: RateGate, rate: float | None, *, now_ms: int) -> int:
-    """Return when the next request may go: now, or earlier, if it may go at once."""
+    """Return when the next request may go; a time that is not in the future means at once."""
     if now_ms < gate.closed_until_ms:
         return gate.closed_until_ms
     # A clock that was set back must not make it longer.
@@ -82,7 +84,7 @@ def reopened(gate: RateGate) -> RateGate:
 
 
 def refused(gate: RateGate, *, now_ms: int) -> RateGate:
-    """The gate after a destination that takes others has refused a request."""
+    """The gate after a refusal by a destination that takes other requests."""
     if now_ms < gate.refused_until_ms:
         return gate
     closed_s = min(REFUSED_S_MIN * 2.0 ** min(gate.refusals_in_row, 6), REFUSED_S_MAX)
@@ -103,7 +105,7 @@ def _filled(gate: RateGate, rate: float, now_ms: int) -> float:
 
 
 def asked_s(attempt: Attempt, verdict: Verdict, *, now_ms: int) -> float | None:
-    """How long the destination asks for no requests."""
+    """For how long the destination asks us to send nothing."""
     if verdict.outcome is not Outcome.RECOVERABLE or not isinstance(attempt, Response):
         return None
     asked = parse_retry_after(attempt.retry_after, now_ms=now_ms)

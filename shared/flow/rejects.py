@@ -4,7 +4,8 @@ from msgspec import Struct
 
 from shared.event.times import MINUTE_MS, minute_of
 
-# Answers that say the address or the key is wrong: bad events do not cause this many in a row.
+# Answers that mean that the address or the key is wrong. Bad events do not cause this many of them
+# in a row.
 REJECTED = frozenset({401, 403, 404})
 REJECTS_IN_ROW = 50
 # Or nearly all requests of the last five minutes, of a destination that had taken events before.

@@ -6,10 +6,10 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-# A task that waits for longer than the first time gets the next free request, so that none gets
-# nothing during its whole micro-batch. One that still waits after the second time has died.
+# A task that waits for longer than the first time gets the next free request, so that every task
+# gets some during its micro-batch. A task that still waits after the second time has died.
 WAIT_MS_MAX, GONE_MS = 1_000, 10_000
-# Nothing tells a waiting task that another task's request has ended, so it looks again.
+# A waiting task is not notified when another task's request has ended, so it checks again.
 LOOK_AGAIN_MS = 25
 
 
@@ -29,7 +29,7 @@ Tasks = Mapping[str, TaskShare]
 def joined(tasks: Tasks, task: str, *, lease_ms: int, now_ms: int) -> Tasks:
     """The tasks with this one, and without those that have not reported in time."""
     share = tasks.get(task)
-    # Renew at half time, so that not every request has something to write.
+    # Renew the lease at half of its time, so that not every request must write something.
     if share is not None and now_ms + lease_ms // 2 <= share.until_ms <= now_ms + lease_ms:
         return tasks
     alive = {name: each for name, each in tasks.items() if now_ms < each.until_ms}
@@ -60,7 +60,7 @@ def is_sent_to(tasks: Tasks, *, now_ms: int) -> bool:
 
 
 def waits(tasks: Tasks, task: str, *, since_ms: int) -> Tasks:
-    """The tasks after this one began to wait, unless it already waited; with 0 it stops."""
+    """The tasks, with this one waiting since that time unless it already waits; 0 ends its wait."""
     share = tasks[task]
     if bool(share.waits_since_ms) == bool(since_ms):
         return tasks

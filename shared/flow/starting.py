@@ -44,7 +44,7 @@ Answer: TypeAlias = Start | NotNow | Never
 def may_start(
     flow: Flow, limits: SendLimits, *, task: str, running_count: int, now_ms: int, unasked: int = 0
 ) -> tuple[Flow, Answer]:
-    """Whether a task may start another request, given its own and others' unasked ones."""
+    """Whether a task may start another request, beside its own and those that no task reported."""
     tasks = sharing.joined(flow.tasks, task, lease_ms=limits.lease_ms, now_ms=now_ms)
     flow = at_its_part(_with_tasks(flow, tasks), limits, now_ms=now_ms)
     if limits.to.is_disabled or flow.disabled_at_ms:
@@ -110,7 +110,7 @@ def is_calm(flow: Flow, limits: SendLimits, *, now_ms: int) -> bool:
     """Whether requests may go without asking: nothing stops, counts or limits them."""
     if limits.to.is_paused or limits.to.is_disabled or flow.neighbours.active:
         return False
-    # The flow decides how much of a batch it gets.
+    # The flow decides how much of a batch the destination gets.
     is_cut = flow.batch_size.events > 0
     is_metered = started(flow, limits, event_count=1, now_ms=now_ms) is not flow
     is_short = len(flow.tasks) > permits_of(flow, limits)

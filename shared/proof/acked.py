@@ -1,6 +1,6 @@
 """The gateway's ledger: which offsets were acknowledged, when, and the ids of their events.
 
-A row is written for what one Kafka partition stored within a second. Its first line is JSON; the
+A row covers the events that one Kafka partition stored within a second. Its first line is JSON; the
 ids follow, a line each, so that readers that only count never touch them. Rows are written after
 the answer, so a gateway that dies may leave events without a row: the audit then reads the log.
 
@@ -24,10 +24,10 @@ LATE_MS_MAX = DAY_MS
 EARLY_MS_MAX = 5 * MINUTE_MS
 # The bucket of these events; no minute starts there, as minutes are multiples of 60,000.
 WILD = -1
-# The most events of a row: with the longest ids (256 characters of 4 bytes) it stays under a
-# record's 1 MB, even if each event came in a request of its own.
+# The maximum number of events in a row: with the longest ids (256 characters of 4 bytes) the row
+# stays under a record's 1 MB, even if each event came in a request of its own.
 ROW_EVENTS_MAX = 900
-# A row's hash of an ordering key: it shows a search in which rows a key may be.
+# A row's hash of an ordering key: by the hashes, a search finds the rows that may have the key.
 key_hash = crc32
 # A UUID of version 7 as the gateway writes it; its first 48 bits are milliseconds (RFC 9562).
 REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -162,12 +162,12 @@ class _AckedHead(msgspec.Struct, kw_only=True, omit_defaults=True):
     partition: int
     # For each slice: first offset, accepted-at, then count and minute of each run in turn.
     slices: list[list[int]]
-    # Beside the slices, where readers that do not know this member ignore it.
+    # A separate member, not part of the slices: readers that do not know it ignore it.
     requests: list[tuple[str, int]] = []
     value_bytes: int
     ingest: list[int]
     process: list[int]
-    # As with the requests.
+    # Not in the slices either.
     keys: tuple[tuple[str, int], ...] = ()
     key_hashes: tuple[int, ...] = ()
 
@@ -194,7 +194,7 @@ class AckedRequest:
         return 0 < self.count <= len(self.ids)
 
     def take(self, value: bytes) -> None:
-        """Record a row of the ledger, if it is about the request; doing so twice is no harm."""
+        """Record a row of the ledger, if it is about the request; doing so twice does no harm."""
         # Nearly all rows are about other requests, and are not even decoded.
         if self.request_id.encode() not in value:
             return

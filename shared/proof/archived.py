@@ -35,7 +35,7 @@ class ArchiveId(NamedTuple):
 
     @property
     def above(self) -> str:
-        """The path that has all its lives below it, and nothing of another archive."""
+        """The path above all of this archive, for every topic id, and above no other archive."""
         return f"{self.tenant}/streams/{self.stream}/archive={self.name}"
 
     @property
@@ -113,13 +113,13 @@ def day_of(at_ms: int) -> str:
 
 
 def life_in(folder: str) -> str | None:
-    """The life that a folder right below an archive is for; None if it is for none."""
+    """The topic id in the name of a folder right below an archive; None if it has none."""
     name = folder.rstrip("/").rpartition("/")[2]
     return name.removeprefix(_LIFE) if name.startswith(_LIFE) else None
 
 
 def continues(later: Iterable[str], earlier: Iterable[str]) -> bool:
-    """Whether one life continues where another ends, by the paths of their manifests.
+    """Whether one topic id's objects continue where another's end, by their manifests' paths.
 
     A topic that was recreated begins with new offsets; the same topic continues with its own.
     """
@@ -171,8 +171,8 @@ def may_hold(path: str, *, from_ms: int | None, to_ms: int | None) -> bool:
     )
 
 
-# The longest time that one object may span: a stream with few events has an object a minute, so
-# that only events that were archived late, out of a paused stream, come near it.
+# The longest time that one object may span. A stream with few events has an object a minute, so
+# only events that were archived late, out of a paused stream, come near this limit.
 LONGEST_MS = 8 * 86_400_000
 
 

@@ -17,7 +17,7 @@ class Balance:
     delivered: int = 0
     waiting: int = 0
     dead: int = 0
-    # The lane has not reached them yet. Or it has, and it is unknown whether their outcomes are
+    # The lane has not reached them yet, or it has, but it is unknown whether their outcomes are
     # stored.
     queued: int = 0
     unaccounted: int = 0

@@ -16,7 +16,7 @@ from shared.event.times import HOUR_MS
 DEAD_STEP_MS, DEAD_STEPS = 6 * HOUR_MS, 28
 # An error page describes the error in its first lines; the record of a destination stays small.
 ANSWER_BYTES_MAX = 1_024
-# The most characters of an answer on a page or in a line.
+# The maximum number of characters of an answer on a page or in a line.
 SHOWN_CHARS_MAX = 200
 # Headers that show who has answered, and what to do about it. None of them may have a secret.
 TOLD_HEADERS = (
@@ -77,7 +77,7 @@ class FailedTry(Struct, frozen=True, omit_defaults=True):
 
 
 class DeadGroup(Struct, frozen=True):
-    """Events that a destination has given up for one reason, with one answer."""
+    """Events for a destination that were given up for one reason, with one answer."""
 
     # Empty for all events that were too different to be groups of their own.
     reason: str
@@ -95,7 +95,7 @@ class DeadGroup(Struct, frozen=True):
 def answer_of(reason: str, cause: str, text: str) -> str:
     """Return the answer to events that were given up, in the form by which they are grouped.
 
-    `cause` is the result of the last request; the answer names it unless it is the reason itself.
+    `cause` is the result of the last request; the answer names it unless it equals the reason.
     Words with a digit are left out: a number, an id, a time. If a text was cut, the answer is its
     beginning, and a * stands for the rest.
     """

@@ -79,7 +79,7 @@ class LogBuckets:
         return self.sum_ms / (self.count or 1)
 
     def quantile(self, part: float) -> float:
-        """The duration that this fraction of all does not exceed; 0 without durations."""
+        """The duration that this fraction of all durations does not exceed; 0 without durations."""
         rank = math.ceil(part * self.count)
         seen = 0
         for bucket in sorted(self.counts):

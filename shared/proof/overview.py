@@ -42,13 +42,13 @@ class StreamVerdict(Enum):
 
 
 class Stage(Enum):
-    """The places where an event can be, in the order of its way, and so where it can be lost."""
+    """The places where an event can be, and be lost, in the order in which it passes them."""
 
     GATEWAY = "gateway"
     # Stored in Kafka, until delivery reads it.
     QUEUE = "queue"
     DELIVERY = "delivery"
-    # Instead of delivery, for a pipeline that takes the event.
+    # The stage that replaces delivery for an event that a pipeline takes.
     PIPELINE = "pipeline"
     # The tier that should hold a waiting event, and the retrier that takes it out.
     RETRY_TIER = "retry tier"
@@ -60,7 +60,7 @@ class MinuteState(Enum):
     UNCHECKED = "unchecked"
     CHECKED = "checked"
     LOSS = "loss"
-    # It should be checked already but is not: something waits, or could not be read.
+    # It should already have been checked, but was not: something waits, or could not be read.
     CANNOT_TELL = "cannot tell"
 
 
@@ -165,9 +165,9 @@ class RecentOutcomes:
     """The outcomes of events in the last minutes; an event that waits again counts each time."""
 
     delivered: int = 0
-    # Never to be tried again.
+    # Events that are never tried again.
     refused: int = 0
-    # Without an answer, or with one that allows another attempt.
+    # Events that got no answer, or one that allows another attempt.
     failed: int = 0
     rate_limited: int = 0
 
@@ -207,7 +207,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class DestinationView:
-    """All that is known of one destination now."""
+    """All that is known about one destination now."""
 
     stream: str
     name: str
@@ -268,7 +268,7 @@ class StreamView:
 
 @dataclass(frozen=True, slots=True)
 class RemovedView:
-    """The outcomes of the events that a destination had reached when it was removed."""
+    """A removed destination, with the outcomes of events up to the position that it had reached."""
 
     stream: str
     name: str
@@ -294,7 +294,7 @@ class PipelineView:
     stream: str
     name: str
     balance: Balance
-    # Its view as a destination, under its name there; None where only books are kept.
+    # Its view as a destination, under its name among those; None where only books are kept.
     lane: DestinationView | None = None
     # The state of its document (checking, running, refused), the reason, and the place in it.
     standing: str = ""
@@ -341,7 +341,7 @@ class AuditHealth:
     # How far the newest checked minute is behind the newest one that should be checked.
     behind_s: float = 0.0
     problem: str = "the audit has not finished its first run"
-    # Records of the last day that it could not read, which prove nothing of any event.
+    # Records of the last day that it could not read, which prove nothing about any event.
     unreadable_count: int = 0
     # Whether another observer runs it, and knows more.
     is_elsewhere: bool = False
@@ -396,5 +396,5 @@ SEVERITY = tuple(StreamVerdict)
 
 
 def worst(verdicts: Iterable[StreamVerdict]) -> StreamVerdict:
-    """The verdict of the whole; OK if there are none."""
+    """The worst of these verdicts; OK if there are none."""
     return max(verdicts, key=SEVERITY.index, default=StreamVerdict.OK)

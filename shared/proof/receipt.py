@@ -2,8 +2,8 @@
 
 A receipt names its events by the intervals of their log coordinates, so that the union of all
 receipts, laid over the stream topic, shows which events are delivered, waiting, dead, or
-unaccounted. A record of the receipts' topic is a sheet of them, as each record has a cost of its
-own in Spark and Kafka.
+unaccounted. A record of the receipts' topic holds a sheet of many receipts, because each record has
+a cost of its own in Spark and Kafka.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from shared.proof.log_buckets import LogBuckets
 SHEET_BYTES_MAX = 131_072
 
 
-# Stands for the delivered events of which a pipeline has made results.
+# Stands for the delivered events from which a pipeline has made results.
 PASSED = "passed"
 
 
@@ -46,7 +46,7 @@ class CoveredOffsets(NamedTuple):
 
 
 class Receipt(Struct, frozen=True, omit_defaults=True):
-    """The outcome of the events of one HTTP batch. Members at their defaults are not written."""
+    """The outcome of the events of one HTTP batch. Members with default values are not written."""
 
     destination_id: str
     outcome: ReceiptOutcome
@@ -64,21 +64,21 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
     ended_at_ms: int
     # Whether the retrier wrote it; otherwise delivery did.
     is_retry: bool = False
-    # How often its events had been sent again out of dead letters: a later receipt outranks those
-    # from before.
+    # How often its events had been sent again from dead letters: receipts written after that
+    # outrank earlier ones.
     redrive_count: int = 0
-    # The first record that its task read. Its waiting and dead events are certain once its lane has
-    # passed that: then their records are stored (`unconfirmed.py`). Without it, they already are.
+    # The first record that its task read. Once the lane has passed it, the records of the receipt's
+    # waiting and dead events are surely stored (`unconfirmed.py`). If None, they already are.
     read_at: Origin | None = None
-    # How late each event was, as `LogBuckets.to_list` writes it: at the end since its own time; at
-    # the end and at the start since its acceptance.
+    # How late each event was, as `LogBuckets.to_list` writes it, in three lists: from the event's
+    # own time to the end, from its acceptance to the end, and from its acceptance to the start.
     out_from_event: list[int] = []
     out_from_accepted: list[int] = []
     in_from_accepted: list[int] = []
     # For a pipeline: how many events it rightly did not pass on, by their outcomes (filtered, and
     # so on) and by minute, as the audit has them.
     not_passed: dict[str, dict[int, int]] = {}
-    # The results of this round's requests that were not taken, in order; usually none.
+    # The results of this round's failed requests, in order; usually none.
     failed_tries: tuple[FailedTry, ...] = ()
 
     def to_json(self) -> bytes:
@@ -131,7 +131,7 @@ def make_receipt(
     read_at: Origin | None = None,
     failed_tries: tuple[FailedTry, ...] = (),
 ) -> Receipt:
-    """Make the receipt of the outcome of these events; there is at least one."""
+    """Make the receipt of the outcome of one or more events."""
     # Many events share their times: do costly work once for each time.
     event_times = Counter(facts.event_times_ms)
     accepted_ats = Counter(facts.accepted_ats_ms)
@@ -193,7 +193,7 @@ def sheets_of(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def receipts_of(sheet: bytes) -> list[Receipt | None]:
-    """The receipts of a record; None for one that cannot be read, which harms no other."""
+    """The receipts of a record, with None for any that cannot be read; the others are not lost."""
     try:
         return list(_DECODER.decode_lines(sheet))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The events that a restore has put back into a stream, by the records of its own transactions.
+"""The events that a restore has put back into a stream, from the records of its transactions.
 
 Each record covers all events put back so far, so only the newest one of a restore counts. Exactly
 the events that it covers are in the stream, however often the restore was interrupted.
@@ -12,7 +12,7 @@ import msgspec
 from shared.event.record import KafkaPartition, Origin
 from shared.event.topics import stream_of, stream_topic
 
-# A gateway accepts an event before Kafka has it, by another clock.
+# The times of acceptance are the gateway's: a little earlier than Kafka's, and by another clock.
 _CLOCK_SLACK_MS = 60_000
 
 
@@ -29,13 +29,13 @@ class RestoredEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     # When the first and the newest of them were put back.
     began_ms: int
     last_ms: int
-    # By Kafka partition of the stream that has them now: none is before this offset.
+    # An offset in each Kafka partition of the stream that now has them: none of them is before it.
     begins: Mapping[int, int]
-    # When Kafka had got the first and the last of them before they were archived.
+    # When Kafka had received the first and the last of them, before they were archived.
     from_ms: int
     to_ms: int
-    # Their former offsets, by Kafka partition. An archive that leaves events out does not list
-    # them, as it would have to list each one.
+    # Their former offsets, by Kafka partition. Offsets from an archive that leaves events out are
+    # not listed, as each would need a span of its own.
     spans: Mapping[int, list[tuple[int, int]]] = {}
 
     @property
@@ -43,7 +43,7 @@ class RestoredEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return f"{self.to_stream}/{self.id}.{self.life}"
 
     def has(self, origin: Origin, accepted_at_ms: int) -> bool:
-        """Whether it has put back the event of this former place, and this time of acceptance.
+        """Whether it has put back the event that had this place and this time of acceptance.
 
         A recreated topic has the same offsets again, at another time.
         """
@@ -75,7 +75,7 @@ class RestoredView:
 
     @classmethod
     def of(cls, restores: Sequence[RestoredEvents]) -> "RestoredView":
-        """Sum up restores, which are in order, the newest last."""
+        """Sum up restores, which come in order, the newest last."""
         if not restores:
             return cls()
         newest = restores[-1]

@@ -38,7 +38,7 @@ class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
     stream: str
     # The start of the minute by the events' own time; -1 for events with implausible times.
     minute_ms: int
-    # 1, and more when late events or later deliveries changed the books.
+    # 1 at first, and higher after late events or later deliveries changed the books.
     revision: int
     # The number of events that the gateway acknowledged.
     acked: int
@@ -52,8 +52,8 @@ class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
     previous: str
     # Events that pipelines wrote to the stream, besides those acknowledged.
     derived: int = 0
-    # How many of its events were looked up in the log by their offsets, where their ids must be:
-    # all, or a sample. Old statements do not have this.
+    # How many of its events (all, or a sample) were looked up in the log by their offsets, to
+    # compare their ids. Old statements do not have this.
     compared: int | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Follows some events since they were stored: in receipts, tiers and dead letters.
+"""Follows some events after they were stored, through receipts, tiers and dead letters.
 
 The reader passes in every record that it reads; records of other events are ignored.
 """
@@ -15,7 +15,7 @@ from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
 
 @dataclass(frozen=True, slots=True)
 class KeptRecord:
-    """A record in a retry tier or in dead letters: the event, its place, and since when."""
+    """A record in a retry tier or in dead letters: its event, its place, and when it was stored."""
 
     # Without the event's bytes: there may be thousands of them.
     envelope: Envelope
@@ -79,7 +79,7 @@ class Trail:
     def is_delivered_to(self, destination_ids: Iterable[str]) -> bool:
         """Whether each destination has every event, so that no more records can come.
 
-        A destination with a receipt also counts: it may be no longer configured.
+        A destination with a receipt also counts: it may no longer be configured.
         """
         return all(
             len(self._delivered.get((destination_id, where), _NONE)) == len(offsets)
@@ -99,7 +99,7 @@ class Trail:
 
     @property
     def first_trouble_ms(self) -> int | None:
-        """When the first event failed to be delivered; before that, none was kept elsewhere."""
+        """When the delivery of an event first failed; before that, none was kept elsewhere."""
         times = (r.started_at_ms for r in self.receipts if r.outcome is not _DELIVERED)
         return min(times, default=None)
 

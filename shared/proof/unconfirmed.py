@@ -27,7 +27,7 @@ class UnconfirmedReceipts:
     _held: dict[_Said, Receipt] = field(default_factory=dict)
 
     def admit(self, receipt: Receipt) -> bool:
-        """Whether a receipt counts now; keep one that does not until it does."""
+        """Whether a receipt counts now; if it does not, keep it until it does."""
         if self._counts(receipt):
             return True
         key = (receipt.outcome, receipt.reason, receipt.redrive_count, receipt.covered)
@@ -45,7 +45,7 @@ class UnconfirmedReceipts:
         """The lane's position; None if it never reported one, or if Kafka has forgotten it."""
         if self._position is None or topic not in self._topics:
             return None
-        # A lane that reports on the topic has not begun with a Kafka partition that is missing.
+        # The lane reports on the topic: if a Kafka partition is missing, it has not begun there.
         return self._position.get(KafkaPartition(topic, partition), 0)
 
     def offsets(self) -> Mapping[KafkaPartition, Offsets]:

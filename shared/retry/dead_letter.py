@@ -36,7 +36,7 @@ from shared.retry.schedule import RetrySchedule
 # The reason on the receipt of an event that somebody has sent again.
 REDRIVEN_REASON = "redriven"
 
-# The most digits of an offset; they must be plain ones, as int() would also take others.
+# The maximum number of digits of an offset. Only 0 to 9 are allowed: int() would also take others.
 _DIGITS_MAX = 18
 _PLACE = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
 
@@ -62,7 +62,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Age:
-    """The sort key by time of death, as many events die in the same millisecond."""
+    """A sort key: the time of death, and the place if events died in the same millisecond."""
 
     dead_at_ms: int
     place: Place
@@ -235,7 +235,7 @@ def export_line(letter: Letter) -> bytes:
 def redriven_rows(
     letters: Sequence[Letter], *, schedule: RetrySchedule, redrive_id: str, now_ms: int
 ) -> list[RecordOut]:
-    """Return the records that send dead letters again, all or none: waits, receipts, marks."""
+    """Return the records to write, all or none, to resend dead letters: waits, receipts, marks."""
     rows: list[RecordOut] = []
     mark = json.dumps({"redrive_id": redrive_id, "at_ms": now_ms}).encode()
     groups: dict[tuple[str, int], list[Envelope]] = {}

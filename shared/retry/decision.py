@@ -20,15 +20,16 @@ DESTINATION_GONE = "destination_gone"
 FILTERED = "filtered"
 TOO_LARGE = "too_large"
 MALFORMED_RETRY_RECORD = "malformed_retry_record"
-# A person can end these by resuming the destination. Events that they kept back must follow soon,
-# so they are tried again after the second tier (5 min) at the latest.
+# Failures that a person can end by resuming the destination. The events that waited for that must
+# follow soon, so they are tried again after the second tier (5 min) at the latest.
 _ENDED_BY_A_WORD = frozenset({Failure.BREAKER_OPEN, Failure.HELD})
-# The most characters of a reply that a dead letter shows and each waiting event carries.
+# How many characters of a reply a dead letter shows and each waiting event carries at most.
 DETAIL_CHARS_MAX = 256
 
-# About as long as it takes to upgrade some processes; each look rewrites the event.
+# About as long as it takes to upgrade some processes; each check rewrites the event.
 _UNKNOWN_S = 300.0
-# The wait of an event that keeps its place through nobody's fault: no event is ahead of it.
+# How long an event that nothing may overtake waits in place after a failure that is nobody's fault:
+# no other event is ahead of it.
 _IN_LINE_S = 1.0
 
 
@@ -159,7 +160,7 @@ def refuse(
 ) -> Park | Hold | DeadLetter:
     """Say what happens to an event that is not tried now; `until_ms` is when it may be tried.
 
-    With `is_next` it had its turn among due events, but there was no time: it waits for no tier.
+    With `is_next` it was due and had its turn, but there was no time: it is parked without a delay.
     """
     verdict = classify(NoResponse(failure))
     seen = replace(history, cause=verdict.reason)
@@ -253,8 +254,8 @@ def _wait(
     left_s = (history.deadline_at_ms - now_ms) / 1000
     if tier.delay_s >= left_s:
         return DeadLetter(DEADLINE_PASSED, history)
-    # Asked to wait past the deadline, we still make one last try before it. Two shortest tiers:
-    # the last hop may begin just before the wait is over, and its release may be late.
+    # If asked to wait past the deadline, make one last try earlier than that, by twice the shortest
+    # tier's delay: the last hop may begin just before the wait is over, and may be released late.
     asked_s = min(asked_s, left_s - 2 * schedule.tiers[0].delay_s)
     chosen = schedule.tier_for_wait(asked_s) if asked_s > tier.delay_s else tier
     not_before_ms = now_ms + math.ceil(max(asked_s, 0.0) * 1000)
@@ -273,7 +274,7 @@ def _hold(history: History, wait_s: float, *, now_ms: int) -> Hold | DeadLetter:
 def _parked(
     history: History, schedule: RetrySchedule, situation: Situation
 ) -> Park | Hold | DeadLetter:
-    """Park an event after an attempt that tells nothing about it."""
+    """Park an event after an attempt that says nothing about it."""
     if situation.is_in_line:
         return _hold(history, _IN_LINE_S, now_ms=situation.now_ms)
     return _park(history, schedule, now_ms=situation.now_ms)

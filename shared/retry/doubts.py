@@ -1,4 +1,4 @@
-"""Tells which waiting events may have another copy that was sent since they were stored. Pure."""
+"""Finds waiting events of which another copy may have been sent since they were stored. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from shared.event.topics import RETRIER
 
 @dataclass(frozen=True, slots=True)
 class Doubts:
-    """Places that were read twice, or may be: in a stream by a lane, in a tier by the retrier.
+    """Places that were or may be read twice: by a lane in a stream, or by the retrier in a tier.
 
     They travel with each job, thousands of ranges after a bad day, so they are plain tuples.
     """

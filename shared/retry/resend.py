@@ -32,8 +32,8 @@ def resent_rows(
 ) -> list[RecordOut]:
     """Return the records to write, all or none: the event in the first retry tier, and a receipt.
 
-    In the books the event stays delivered, whatever the outcome of this, as it was taken once. Its
-    requests are labelled like those of a replay.
+    In the books the event stays delivered, however this ends, because the destination has taken it
+    once. The new requests are labelled like those of a replay.
     """
     history = replace(
         History.fresh(now_ms=now_ms, deadline_s=schedule.deadline_s),

@@ -18,7 +18,7 @@ _SECONDS = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 class Wait:
     """How long a destination asked us to wait; negative means: do not come back."""
 
-    # Private, as nobody may wait for it unclamped.
+    # Private, because callers may only use the clamped wait.
     _asked_s: float
 
     @property

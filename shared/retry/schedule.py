@@ -77,7 +77,7 @@ class RetrySchedule:
         return self.tiers[: min(attempt_count, 2)][-1].delay_s
 
     def tier_for_wait(self, wait_s: float) -> Tier:
-        """The longest tier that fits into the wait: an event may need another, but is not late."""
+        """The longest tier that fits into the wait; an event may need another, but is not late."""
         fitting = [tier for tier in self.tiers if tier.delay_s <= wait_s]
         return fitting[-1] if fitting else self.tiers[0]
 

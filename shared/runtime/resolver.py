@@ -31,7 +31,8 @@ STALE_AFTER_S = 1.0
 # The threads for names that were answered last time, and for the others.
 _KNOWN_THREADS = 16
 UNKNOWN_THREADS = 16
-# The most names with a kept answer, and the most that wait for a thread: about 2 kB each.
+# The maximum number of names with a kept answer, and of names that wait for a thread: about 2 kB
+# each.
 NAMES_MAX = 4_096
 # A name may have thousands of addresses; only the kept ones are used.
 _ADDRESSES_MAX = 32
@@ -70,7 +71,7 @@ def look_up(host: str) -> list[Address]:
 
 
 class Resolver:
-    """Asks the machine's resolver. A failure for one name only is that name's fault."""
+    """Asks the machine's resolver. A failure that affects only one name is that name's fault."""
 
     def __init__(self, look_up: LookUp = look_up) -> None:
         self._look_up = look_up

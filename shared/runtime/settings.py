@@ -29,7 +29,7 @@ LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     BeforeValidator(lambda level: level.lower() if isinstance(level, str) else level),
 ]
-# The shells' exit code for a wrong usage of a command.
+# The shells' exit code for wrong usage of a command.
 _WRONG_USE = 2
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -44,7 +44,7 @@ class ServiceSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _has_what_all_share(self) -> Self:
-        # Their users read them again. Reading them here reports mistakes at the start.
+        # The code that uses these reads them again. Reading them here reports mistakes at once.
         kafka_access()
         read_tracing()
         return self
@@ -86,8 +86,8 @@ class CopiesSettings(BaseSettings):
     kafka_in_sync_min: Annotated[int, Field(ge=1, le=100)] = Field(
         default=Copies().in_sync_min, validation_alias="HIFI_KAFKA_IN_SYNC_MIN"
     )
-    # At most a day: a dead letter must not outlive the mark that it was redriven. At least a
-    # minute: a broker keeps four files open for each segment.
+    # At most a day: a dead letter must not outlive the mark of its redrive. At least a minute: a
+    # broker keeps four files open for each segment.
     kafka_segment_ms: Annotated[int, Field(ge=60_000, le=SEGMENT_MS)] | None = Field(
         default=None, validation_alias="HIFI_KAFKA_SEGMENT_MS"
     )
@@ -116,7 +116,7 @@ PartitionCount = Annotated[int, Field(ge=1, le=1_000)]
 
 
 class TopicSettings(CopiesSettings):
-    """The same, and the partition counts of topics that all streams share."""
+    """The settings of copies, and the partition counts of topics that all streams share."""
 
     kafka_retry_partitions: PartitionCount = Field(
         default=RETRY_PARTITIONS, validation_alias="HIFI_KAFKA_RETRY_PARTITIONS"

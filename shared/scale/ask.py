@@ -41,7 +41,7 @@ class Ask:
     # The shares of each destination's events that are retried, and that become dead letters.
     retry_share: float = 0.01
     dead_share: float = 0.0001
-    # Whether two of three zones must carry all of it.
+    # Whether two of three zones must be able to carry all of the traffic.
     survives_zone: bool = True
     # Whether consumers read from their own zone (Kafka's client.rack).
     reads_own_zone: bool = False

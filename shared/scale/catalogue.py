@@ -73,7 +73,7 @@ class Catalogue(msgspec.Struct, frozen=True):
     sources: Mapping[str, str]
     broker_sizes: Sequence[BrokerSize]
     instance_sizes: Sequence[InstanceSize]
-    # The most brokers of one cluster.
+    # The maximum number of brokers in one cluster.
     brokers_max: int
     # The limit of one Kafka partition in MB/s.
     partition_mb_s: float

@@ -144,7 +144,7 @@ class _Holder:
     is_busy: bool = False
 
     def fits(self, came: Sequence[int], capacity: int) -> bool:
-        # One more for each lane, because fractions of events are carried over.
+        # Count one more event for each lane, because fractions of events are carried over.
         return sum(map(mul, came, self.weights), start=float(len(self.lanes))) <= capacity
 
     def write_down(self, now_s: int) -> None:
@@ -380,5 +380,5 @@ class _Simulation:
 
 
 def _held_age_s(lane: LaneLoad, at_s: int) -> int:
-    """Return its oldest event's age: about the time since the day began."""
+    """Return its oldest event's age, which is about the time since the day began."""
     return at_s if lane.arrived(at_s + 1) else 0

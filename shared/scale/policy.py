@@ -21,7 +21,7 @@ HIGH_POINTS, LOW_POINTS = 3, 15
 # Target tracking scales in only below 0.9 of its target; otherwise noise around the target would
 # make it scale out and in again. Our policy does the same.
 IN_BELOW = 0.9
-# The next step waits until a step can have had its effect.
+# The next step waits until the previous one can have had its effect.
 COOLDOWN_S = 300
 # The instances must be able to deliver a backlog within this time. A shorter time would double the
 # machines, which would come when the backlog has gone (ADR 0065).
@@ -64,7 +64,7 @@ class Policy(Protocol):
 
 
 class TargetTracking:
-    """Keeps a metric at its target, like AWS: in proportion, out after 3 points, in after 15."""
+    """Keeps a metric at its target; like AWS, it scales out after 3 points and in after 15."""
 
     def __init__(self, metric: Callable[[FleetMetrics], float], target: float) -> None:
         self._metric, self._target = metric, target
@@ -129,7 +129,7 @@ def load_per_instance(seen: FleetMetrics) -> float:
 
 
 class ByLoad:
-    """Our policy: load = (arrivals + backlog / drain time) / rating; out at once, in by a tenth.
+    """Our policy: load = (arrivals + backlog / drain time) / rating; out at once, in by tenths.
 
     The load for each instance falls as instances are added, and does not stop at 1 as processor
     time does. Lanes that wait for a destination do not count: more instances would not help them.

@@ -67,8 +67,9 @@ def read_rating(name: str, text: bytes | str) -> Rating:
         _ = rating.day
     except (msgspec.MsgspecError, ValueError) as error:
         raise ScaleError(
-            f"{name} is not a rating: {error}. It must have what, machine (cpu, cores, instance,"
-            " kernel), commit, at (a date), slo, batch, bytes, rated, saturated, steps, shared."
+            f"{name} is not a rating: {error}. It must have the members what, machine (with cpu,"
+            " cores, instance, kernel), commit, at (a date), slo, batch, bytes, rated, saturated,"
+            " steps and shared."
         ) from error
     for member, value in (
         ("rated", rating.rated),
@@ -84,7 +85,7 @@ def read_rating(name: str, text: bytes | str) -> Rating:
 def best_rating(
     ratings: Mapping[str, Rating], what: str, *, instance: str | None, batch: int
 ) -> str:
-    """Return the name of the best rating: of that instance, not shared, of that batch, the newest.
+    """Return the best rating's name: preferably of that instance, unshared, of that batch, new.
 
     A shared rating is only a lower bound, so the highest of several counts, whatever its date.
     """

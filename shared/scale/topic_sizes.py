@@ -31,7 +31,8 @@ RECEIPT_BYTES = 1_000
 PARTITION_USE = 0.5
 # Adding partitions later would move keys to other ones, so a stream gets 50 % more from the start.
 PARTITION_GROWTH = 1.5
-# With these multiples each zone leads equally many, and many numbers of machines share them evenly.
+# A number of Kafka partitions is a multiple of one of these, so that three zones can lead equal
+# parts of them, and many numbers of machines can share them evenly.
 _ROUND_TO = (3, 6, 12)
 _MB = 1_000_000
 

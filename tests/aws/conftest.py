@@ -1,4 +1,4 @@
-"""Synthesises each kind of site once, with no way to any network."""
+"""Synthesises each kind of site once, without access to any network."""
 
 import importlib.util
 import json
@@ -15,7 +15,7 @@ NEEDS = ("aws_cdk", "cdk_nag", "cfnlint")
 
 
 def pytest_collect_file(file_path: Path) -> None:
-    """Skip the tests, and say so, where the group is not installed: they must not just pass."""
+    """Skip the tests visibly where their packages are not installed: they must not just pass."""
     if file_path.suffix == ".py" and not all(map(importlib.util.find_spec, NEEDS)):
         pytest.skip("the templates' packages are not installed: run make test-aws")
 

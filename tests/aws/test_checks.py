@@ -17,14 +17,14 @@ from deploy.aws.findings import reasons
 from tests.support.deploy.aws_sites import site_of
 from tests.support.deploy.template_checks import CHECKS
 
-# Zones are named, as brokers and machines must be in the same ones.
+# Zones are given by name, because brokers and machines must be in the same ones.
 LINT = ManualArgs(ignore_checks=["W3010"], regions=["us-east-1"])
-# What cdk-nag has to say of `seed`, which nobody acknowledges.
+# The findings of cdk-nag about the stack of `seed`, which nobody acknowledges.
 SEEDED = {"S10", "IAM5[Action::*]", "MSK2"}
 
 
 def seed(app: App) -> None:
-    """One of everything that must not be."""
+    """Add a stack with one of each thing that is forbidden."""
     stack = Stack(app, "bad")
     anybody = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "CidrIp": "0.0.0.0/0"}
     everything = {"Effect": "Allow", "Action": "*", "Resource": "*"}
@@ -50,7 +50,7 @@ def seed(app: App) -> None:
             encryption_in_transit=parts.EncryptionInTransitProperty(client_broker="PLAINTEXT")
         ),
     )
-    # What the CDK's own types would not let through.
+    # Resources that the CDK's own types would refuse.
     raw: dict[str, tuple[str, dict[str, Any]]] = {
         "Shell": (
             "EC2::SecurityGroup",
@@ -69,7 +69,7 @@ def seed(app: App) -> None:
 
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bad stack beside ours, of which nothing is acknowledged: its folder."""
+    """The folder with the bad stack beside ours; no finding in ours is acknowledged."""
     path = tmp_path_factory.mktemp("bad")
     patch = pytest.MonkeyPatch()
     patch.setattr(ours, "acknowledge", lambda *_: None)
@@ -100,7 +100,7 @@ def test_cdk_nag_finds_what_is_bad_and_what_is_acknowledged_and_nothing_else(bad
         for where in violation["violatingConstructs"]:
             found[where["constructPath"].startswith("bad/")].add(violation["ruleName"])
     assert {f"AwsSolutions-{rule}" for rule in SEEDED} <= found[True]
-    # No less: an acknowledgement that nothing needs any more would hide what comes.
+    # Exactly these: an acknowledgement that is no longer needed would hide future findings.
     assert found[False] == {rule.removeprefix("AwsSolutions::") for rule in reasons(site_of())}
 
 

@@ -1,4 +1,4 @@
-"""The templates of a site: its sizes, its ways, its Kafka, its machines."""
+"""The templates of a site: its sizes, network paths, Kafka and machines."""
 
 import json
 import re
@@ -24,7 +24,8 @@ KEPT = {
 }
 
 
-# Its secrets and its way into Kafka; what it says of itself; a shell without an open port.
+# A machine may read its secrets and find Kafka, report on itself, and offer a shell without an open
+# port.
 MACHINES_MAY = {
     *("secretsmanager:GetSecretValue", "kms:Decrypt", "kafka:GetBootstrapBrokers"),
     *("autoscaling:CompleteLifecycleAction", "cloudformation:SignalResource"),
@@ -87,7 +88,7 @@ def test_what_holds_data_keeps_its_name(resources: dict[str, Any]) -> None:
         for name, properties in of_type(resources, "AWS::SecretsManager::Secret")
         if name not in KEPT
     }
-    # MSK takes no others.
+    # MSK accepts no other names.
     assert users == {f"AmazonMSK_hifi_prod_{user}" for user in RIGHTS}
 
 
@@ -187,7 +188,7 @@ def test_machines_come_quickly_and_go_slowly_by_figures_of_ten_seconds(
 
 def test_each_service_is_told_where_to_be_and_to_drain(resources: dict[str, Any]) -> None:
     gateway = told(resources, "gateway")
-    # AWS takes no more, and the machine with the most cores must fit as well.
+    # AWS limits the length, and the data of the machine with the most cores must fit as well.
     assert max(len(json.dumps(told(resources, group))) for group in groups_of(resources)) < 8_192
     assert {group["HealthCheckType"] for group in groups_of(resources).values()} == {"EC2"}
     env = gateway["services"]["gateway"]["env"]
@@ -195,7 +196,8 @@ def test_each_service_is_told_where_to_be_and_to_drain(resources: dict[str, Any]
     assert re.fullmatch("http://.+:8084", env["HIFI_GATEWAY_OBSERVE"])
     assert env["HIFI_KAFKA_PROTOCOL"] == "SASL_SSL"
     assert set(told(resources, "workers")["services"]) == {"delivery", "retrier", "pipelines"}
-    # Its own user of Kafka, and no more than it needs: what only AWS knows is a word.
+    # Each service has its own user of Kafka, and no more secrets than it needs. They are only
+    # counted: values that only AWS knows are placeholders here.
     secrets = {
         name: len(service["secrets"])
         for group in ("gateway", "workers", "observe")
@@ -210,7 +212,7 @@ def test_each_service_is_told_where_to_be_and_to_drain(resources: dict[str, Any]
 def test_the_alert_rules_are_those_of_the_repository(resources: dict[str, Any]) -> None:
     data = one(resources, "AWS::APS::RuleGroupsNamespace")["Data"]
     assert data == Path("deploy/alerts/hifi.yaml").read_text()
-    # As many as AWS takes in a group.
+    # AWS accepts at most 20 rules in a group.
     assert max(map(len, GROUPS.values())) <= 20
     alarms = [alarm for _, alarm in of_type(resources, "AWS::CloudWatch::Alarm")]
     metrics = {alarm.get("MetricName") for alarm in alarms}
@@ -219,7 +221,7 @@ def test_the_alert_rules_are_those_of_the_repository(resources: dict[str, Any]) 
 
 
 def test_who_is_late_with_idle_processors_is_told_of(resources: dict[str, Any]) -> None:
-    """A lock, or a wait: what processor time hides, and more machines do not help."""
+    """A lock or a wait does not show in processor time, and more machines do not help."""
     found = {}
     for _, alarm in of_type(resources, "AWS::CloudWatch::Alarm"):
         if "Metrics" not in alarm:

@@ -44,7 +44,7 @@ FAULTS = (
     "fill scratch",
     "step clock",
 )
-# For three brokers; in each of these, another broker is paused or cut off meanwhile.
+# Faults for three brokers; during each of them, another broker is paused or cut off.
 FAULTS_OF_THREE = ("move leaders", "roll brokers", "cut broker")
 # An operator does this once a broker is back, as its leaders are elsewhere by then.
 AFTERMATH = "elect leaders"

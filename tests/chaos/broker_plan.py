@@ -1,10 +1,10 @@
-"""Plans faults of three brokers: for which one, how long, and which other is frozen meanwhile."""
+"""Plans faults of three brokers: which one fails, how long, and which other one is frozen then."""
 
 from random import Random
 from typing import Any
 
 _BROKERS = (1, 2, 3)
-# How long a follower is frozen: less than anybody notices, up to over twice as long.
+# How long a follower is frozen: from too short for anybody to notice it, to over twice that limit.
 _PAUSE_S = (0.5, 7.0)
 # The maximum of all pauses of a fault together.
 _PAUSES_S = 12.0

@@ -19,11 +19,12 @@ from tests.chaos.recount import EventId, Finding, OwedDestination, WorldRecord, 
 from tests.chaos.run_log import RunLog
 from tests.chaos.world import BOUNDS_MB, World, open_world
 
-# Between rounds the books include work under way; a short rest keeps it little.
+# Between rounds the books include work under way; after a short rest there is little of it.
 _REST_S = 20.0
-# At the end all must come to rest: an open breaker then parks events for half a minute, twice.
+# At the end everything must come to rest: an open breaker parks events for half a minute, twice.
 _LAST_REST_S = 240.0
-# Half the rate of 20,000 events in eight minutes, six in a hundred of which are refused after 1 s.
+# A slow refuser, which refuses six events in a hundred after 1 s, took 20,000 in eight minutes:
+# this is half of that rate.
 _PICKY_PER_S_MIN = 21.0
 _LOOK_S = 1.0
 # A minute is judged 2 s after its end, by an audit that runs every 10 s. If a gateway's clock was
@@ -65,14 +66,14 @@ class Campaign:
             self._recount(is_last=is_last)
 
     def _round(self, actions: Iterable[Action]) -> None:
-        """Do each action at its time, and end each lasting one at its end."""
+        """Start each action at its time, and end each lasting one at its end."""
         begun_s = time.monotonic()
         due = [(action.at_s, True, action) for action in actions]
         due += [(at_s + each.for_s, False, each) for at_s, _, each in due if each.kind in LASTING]
         changes: list[Future[None]] = []
         with ThreadPoolExecutor(_CHANGES_AT_ONCE) as pool:
-            # The plan's order, as one change may need another: after the tenant's previous change,
-            # and taking a name after it was given up.
+            # A change may need earlier ones: it waits for the tenant's previous change, and taking
+            # a freed stream waits for the previous changes of all tenants.
             last: dict[str, Future[None]] = {}
             for at_s, begins, action in sorted(due, key=lambda one: one[0]):
                 time.sleep(max(0.0, begun_s + at_s - time.monotonic()))
@@ -100,7 +101,7 @@ class Campaign:
         self._note(action, "from now on")
 
     def _fault(self, action: Action, *, begins: bool, waits: bool = False) -> None:
-        """Begin or end a fault; one that lasts proves at its end that it happened."""
+        """Begin or end a fault; when a lasting fault ends, check that it took effect."""
         try:
             proof = self.faults.begin(action) if begins else self.faults.end(action, waits=waits)
         except NotHereError as error:
@@ -175,7 +176,7 @@ class Campaign:
         self.found += [finding for finding in found if finding not in self.found]
 
     def recorded(self, *, is_last: bool) -> WorldRecord:
-        """Return all that is known now; statements and the product's books once all is at rest."""
+        """Return all that is known now, and at the end also statements and the product's books."""
         senders = self.customers.senders
         owed = self.customers.owed()
         evidence = read_evidence(self.world.kafka, {stream for _, stream in senders}, owed)
@@ -194,7 +195,7 @@ class Campaign:
             acked={place: set(sender.acked) for place, sender in senders.items()},
             sent=sent,
             owed=owed,
-            # Read after the product's claims, so that everything claimed must be in these.
+            # Read after the product's claims: every arrival that it claims must be among these.
             arrivals=self.destinations.arrivals,
             log=evidence.log,
             waiting=evidence.waiting,

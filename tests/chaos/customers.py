@@ -19,7 +19,7 @@ from tests.chaos.destinations import Destinations
 from tests.chaos.recount import OwedDestination
 from tests.chaos.senders import Sender
 
-# A change may meet a gateway that is dead, frozen or without Kafka; by then all of that is over.
+# A change may meet a gateway that is dead, frozen or without Kafka; all of that ends within this.
 _PATIENCE_S = 90.0
 _AGAIN_S = 0.5
 # Answers that may differ at the next try.
@@ -31,7 +31,7 @@ _NEW_S = 4.0
 
 
 class GivenUpError(Exception):
-    """A change was not done in all that time."""
+    """A change was not done in the time allowed."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Customers:
     senders: dict[tuple[str, str], Sender] = field(default_factory=dict)
     _active: set[tuple[str, str]] = field(default_factory=set)
     _are_sending: bool = False
-    # How fast each stream is sent to, and each filter that a destination has ever had.
+    # The rate of events to each stream, and each filter that a destination has ever had.
     _paces: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _wants: dict[str, str] = field(default_factory=dict)
     # The time at which each present destination was created.
@@ -172,12 +172,12 @@ class Customers:
     remake_destination = make_destination
 
     def make_late_destination(self, action: Action) -> str:
-        """Create a destination after its stream's newest statement; then send one event of then."""
+        """Create a destination after its stream's newest statement; send an event of that time."""
         until_s = time.monotonic() + _PATIENCE_S
         while not (minutes := self._stated_minutes(action)):
             if time.monotonic() > until_s:
                 raise NotHereError("no minute of its stream has a statement yet")
-            # No minute gets a statement while one of its destinations stands still.
+            # No minute gets a statement while one of its destinations makes no progress.
             self.resume_all(action.stream)
             time.sleep(_NEW_S)
         self.make_destination(action)

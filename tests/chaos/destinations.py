@@ -1,6 +1,6 @@
 """Plays every destination of a chaos run on one port, in the moods of the plan.
 
-The path of a request says whose destination it is. A destination keeps each event that it accepted,
+The path of a request identifies its destination. A destination keeps each event that it accepted,
 even when its answer was lost on purpose: that event may arrive again, labelled.
 """
 
@@ -183,7 +183,7 @@ class Destinations:
         writer.write(_reply(200, _ACCEPTED))
 
     def _partial(self, posted: PostedRequest, writer: asyncio.StreamWriter, mood: str) -> None:
-        """Accept all but each third event and say so; a cut, packed or long reply is unreadable."""
+        """Accept two of three events and say so; a cut, packed or long reply is unreadable."""
         failed = set(posted.ids[::3])
         self._take(posted, [one for one in posted.ids if one not in failed])
         entries = [{"id": one, "status": 503} for one in sorted(failed)]

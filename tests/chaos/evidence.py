@@ -1,7 +1,7 @@
 """Reads a recount's evidence from Kafka: logs, tiers, dead letters, receipts, positions.
 
-Positions are read before the records that they cover: an event that a lane has passed has its
-outcome in Kafka by then, so an event in neither is lost.
+Positions are read before the records that they cover. An event that a lane has passed already has
+its outcome in Kafka when those are read, so without an outcome it is lost.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from shared.runtime.kafka.reader import open_reader
 from tests.chaos.recount import Claim, OwedDestination, StoredId, uneven_lines, unsigned
 from tests.support.kafka.kafka_log import read_all
 
-# What each of the retrier's lanes reads.
+# The topics that each of the retrier's lanes reads.
 _WAITING = {
     RETRIER: [topic for tier in RetrySchedule().tiers for topic in tier_topics(tier.name)],
     RETRIER_SLOW: [retry_topic(SLOW.name)],
@@ -177,7 +177,7 @@ def wrong_statements(
 ) -> list[str]:
     """Return the misfits in the statements of each stream, and the losses that they report.
 
-    This works like `hifi verify`, but reads Kafka: all tenants, and each stream's earlier lives.
+    This works like `hifi verify`, but reads Kafka: all tenants, and each stream's former topics.
     The statements of a stream together must cover at least `least` events.
     """
     key = (folder / "observe" / PUBLIC).read_text().strip()
@@ -235,7 +235,7 @@ def _verify(
     log: Sequence[ConsumerRecord],
     sent: AbstractSet[str],
 ) -> Iterator[str]:
-    """Yield what a statement counted and left out, as far as can be told; nothing if all fits."""
+    """Yield what a statement wrongly counted or left out; nothing if that cannot be known."""
     named = [
         StoredId(event_id, row.partition, offset, record.timestamp)
         for record in ledger

@@ -1,6 +1,6 @@
-"""Breaks things in a chaos run, and proves of each that it really happened.
+"""Breaks things in a chaos run, and proves that each fault really happened.
 
-A fault has a begin and, some time later, an end; each reports its effect in a few words.
+A fault begins and, some time later, ends; both steps report their effect in a few words.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Faults:
     """All faults of a run; `end_all` heals the rest."""
 
     _world: World
-    # The function that ends each fault, and proves it if its begin could not.
+    # The function that ends each fault, and proves it if its beginning could not.
     _ends: dict[Action, Callable[[], str | None]] = field(default_factory=dict)
     # Faults that end by themselves.
     _works: dict[Action, Future[str]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Faults:
                 return self._step_clock(action, float(dict(action.settings)["seconds"]))
 
     def end(self, action: Action, *, waits: bool = True) -> str:
-        """Return the proof of a longer fault; nothing while it lasts, unless this waits."""
+        """Return the proof of a longer fault; nothing while it lasts, unless `waits` is set."""
         if (work := self._works.get(action)) is not None:
             if not waits and not work.done():
                 return ""
@@ -93,7 +93,7 @@ class Faults:
 
     def _work(self, action: Action, what: Callable[[dict[str, Any]], str]) -> str:
         """Start a fault in a thread, while everything else continues."""
-        # No event may be accepted meanwhile, which is an excuse to end.
+        # Perhaps no event is accepted meanwhile, which excuses processes that end.
         self._world.excuse(for_s=action.for_s)
         self._works[action] = self._workers.submit(what, dict(action.settings))
         return ""
@@ -117,7 +117,7 @@ class Faults:
         return ", ".join(f"{what}: {count}" for what, count in sorted(happened.items()))
 
     def _move_leaders(self, settings: dict[str, Any]) -> str:
-        """Move leaders once in each pause of a broker that follows the leaders of that time."""
+        """Move leaders once in each pause of a broker, which is then a follower of the leaders."""
         proofs, total = [], 0
         for broker, pause_s, after_s in settings["pauses"]:
             with self._paused(broker, pause_s):

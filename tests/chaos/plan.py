@@ -30,9 +30,9 @@ _DESTINATIONS_MAX = 6
 _TENANTS_MAX = 4
 # The last fault begins at this time, so that it ends before its round.
 _LAST_FAULT_S = 27.0
-# Kafka is away for longer: the gateway waits for its reports for 4 s before it has to answer.
+# Kafka is away for this much longer: the gateway waits 4 s for Kafka's reports before it answers.
 _OUTAGE_S = 4.0
-# Events a second: more than a stuck lane sends in a minute, less than 32 requests at once can
+# Events a second: more than a stuck lane sends in a minute, but fewer than 32 requests at once can
 # carry.
 _PICKY_PACE = 25
 # After this many rounds a stream has events in closed minutes.
@@ -104,7 +104,7 @@ class _Drafter:
     numbers: Iterator[int] = field(default_factory=count)
     drafted: list[Action] = field(default_factory=list)
     at_s: float = 0.0
-    # How fast each stream is sent to, and in which round it began.
+    # The rate of events to each stream, and the round in which the stream began.
     paces: dict[str, float] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
     round_number: int = 0
@@ -155,7 +155,7 @@ class _Drafter:
         self._note(fault, for_s=for_s)
 
     def _moods(self, place: Place) -> None:
-        """Add up to three bad moods of a destination; of two at once the later one counts."""
+        """Add at most three bad moods of a destination; if two overlap, the later one counts."""
         for _ in range(self.dice.choice((0, 1, 2, 3))):
             # Long enough for requests to meet it even if delivery is just restarting.
             for_s = self._between(4, 16)

@@ -18,7 +18,7 @@ from tests.support.deploy.stack_fixtures import wait_until
 from tests.support.kafka.kafka_log import write_rows
 
 PutIn = Literal["lost receipt", "swapped topic", "false 2xx"]
-# The recount's name for each, followed by those of its consequences.
+# The recount's name for each fault, followed by the names of its consequences.
 FOUND_AS: dict[PutIn, tuple[str, ...]] = {
     "lost receipt": ("false receipt", "unaccounted"),
     "swapped topic": ("foreign", "statement"),

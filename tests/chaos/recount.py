@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from shared.proof.statement import Statement
 
-# At most this many ids are named for a finding; more where they were not signed, to show why.
+# How many ids a finding names at most; the limit for unsigned ids is higher, to show the reason.
 _NAMED_MAX = 5
 _UNSIGNED_MAX = 40
-# A running audit does not know newer destinations, and takes this long on a busy machine.
+# An audit's run knows no destination newer than the run, which takes this long on a busy machine.
 _KNOWN_MS = 60_000
 
 
@@ -82,7 +82,7 @@ class Death(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorldRecord:
-    """All that is known of a world at one moment."""
+    """All that is known about a world at one moment."""
 
     # By tenant and stream.
     acked: Mapping[tuple[str, str], AbstractSet[str]]
@@ -96,7 +96,7 @@ class WorldRecord:
     dead: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     queued: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
-    # How often each id was sent without an answer that it is not stored.
+    # How often each id was sent without an answer saying that it was not stored.
     maybe_stored: Mapping[str, int] = field(default_factory=dict)
     deaths: Sequence[Death] = ()
     # The memory peak of each kind of process, and its limit.
@@ -146,7 +146,7 @@ def unsigned(
     ledger: Iterable[StoredId],
     log: Iterable[StoredId],
 ) -> str:
-    """Say which ids of a minute in Kafka were signed, if these are all ids up to some moment."""
+    """Say which of a minute's ids in Kafka were signed, if these are all ids up to some time."""
     named, stored = (sorted(ids, key=lambda one: one.at_ms) for ids in (ledger, log))
     by_ledger, by_log = ({one.event_id for one in ids} for ids in (named, stored))
     only_log = [one for one in stored if one.event_id not in by_ledger]
@@ -190,7 +190,7 @@ def _false_acks(recorded: WorldRecord) -> Iterator[Finding]:
 
 
 def _false_copies(recorded: WorldRecord) -> Iterator[Finding]:
-    """Find ids stored despite an answer that denied it, or more often than they can be."""
+    """Find ids stored despite an answer that denied it, or more often than they were sent."""
     for stream, log in recorded.log.items():
         refused, again = set(), set()
         for event_id, count in Counter(log.values()).items():

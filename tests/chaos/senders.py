@@ -43,7 +43,7 @@ class Sender:
     statuses: dict[int, int] = field(default_factory=dict)
     # Once set, one request is not sent at all and counts as answered with 200.
     lies_once: bool = False
-    # How often each id was sent without an answer that it is not stored.
+    # How often each id was sent without an answer saying that it was not stored.
     maybe_stored: Counter[str] = field(default_factory=Counter)
     # Once set, events carry this time, until one is acknowledged.
     _happened_ms: int | None = None
@@ -70,7 +70,7 @@ class Sender:
         self._turn.release()
 
     def had_late(self, happened_ms: int) -> bool:
-        """Send an event of that time; return whether it was acknowledged soon enough."""
+        """Send an event of a given time; return whether it was acknowledged soon enough."""
         self._had_late.clear()
         self._happened_ms = happened_ms
         return self._had_late.wait(5 * _TIMEOUT_S)

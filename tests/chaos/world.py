@@ -30,7 +30,8 @@ from tests.support.gateway.gateway_process import ACK_DEADLINE_S, QUEUE_DEADLINE
 from tests.support.kafka.broker_links import LinkedCluster, Links
 from tests.support.pipelines.installed_functions import install
 
-# The 30 s tier lasts 0.06 s, the last one a minute, the deadline of 72 h nine minutes.
+# With this factor, the 30 s tier lasts 0.06 s, the last tier a minute, and the deadline of 72 h
+# nine minutes.
 TIME_SCALE = 0.002
 # Room for a run's data there, and little enough to be filled in a moment.
 _DISKS_MB = {"retrier": 192}

@@ -109,7 +109,7 @@ def positions(reports: Sequence[Report]) -> list[int]:
 
 
 def where(reports: Sequence[Report]) -> dict[int, tuple[int, int]]:
-    """Return the reported place of each position."""
+    """Return the reported Kafka partition and offset of each event, by its position."""
     found: dict[int, tuple[int, int]] = {}
     for report in reports:
         assert report.fate is Fate.STORED

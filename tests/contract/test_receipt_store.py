@@ -38,7 +38,7 @@ class Ground:
     topic: str
     acknowledge: Callable[[AckedRow], None]
     tell: Callable[[Receipt], None]
-    # Writes a pipeline's event with this id, made from the one at a place.
+    # Writes an event of a pipeline: the pipeline, the id, and the place of the source event.
     derive: Callable[[str, str, Origin], None]
     restore: Callable[[RestoredEvents], None]
 

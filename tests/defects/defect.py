@@ -1,6 +1,6 @@
-"""Reads the patches that put a mended defect back, and finds out whether what is named finds it.
+"""Reads patches that put fixed defects back, and checks that the test or run they name finds them.
 
-Each is a diff for `git apply` below two lines: `what:` says in a sentence what is wrong then, and
+A patch is a diff for `git apply` below two lines: `what:` describes the defect in a sentence, and
 `found by:` names a test, or `make chaos ARGS="..." as KIND`, with the kind of finding.
 """
 
@@ -24,12 +24,12 @@ from tests.tidy.sources import ROOT
 FOLDER = Path(__file__).parent
 _CHAOS = re.compile(r'make chaos ARGS="(.*)" as (.+)')
 _TIMEOUT_S = 900
-# How pytest begins what it says of a test that found something, and not of one that broke.
+# The beginnings of pytest's message about a test that found something; a broken test has others.
 _ASSERTED = ("AssertionError", "assert ", "Failed: DID NOT RAISE")
 
 
 class UselessDefectError(Exception):
-    """It does not apply, or what is named does not find it."""
+    """A patch does not apply, or the named test or run does not find the defect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class Defect:
         return cls(patch, first.removeprefix("what: "), second.removeprefix("found by: "))
 
     def require_finder(self) -> None:
-        """The named test must be there."""
+        """Raise UselessDefectError unless the named test exists."""
         if chaos := _CHAOS.fullmatch(self.found_by):
-            # One that is wrong ends with a sentence of its own.
+            # Wrong arguments end the process with a sentence of their own.
             arguments(shlex.split(chaos[1]))
             return
         path, *names = self.found_by.partition("[")[0].split("::")
@@ -67,7 +67,7 @@ class Defect:
             raise UselessDefectError(f"{self.patch.name} does not apply: {answer.stderr}")
 
     def find_in(self, tree: Path) -> str:
-        """Run what is named in a tree with the defect; gives what it said of it."""
+        """Run the named test or chaos run in a tree with the defect; return its finding."""
         from_tree = _run([sys.executable, "-c", "import gateway; print(gateway.__file__)"], tree)
         assert from_tree.stdout.startswith(str(tree)), from_tree.stdout
         if chaos := _CHAOS.fullmatch(self.found_by):
@@ -78,7 +78,7 @@ class Defect:
         answer = _run([sys.executable, "-m", "tests.chaos", *words], tree)
         last = (answer.stdout.splitlines() or [""])[-1]
         said = json.loads(last.partition("{")[1] + last.partition("{")[2] or "{}")
-        # It ends with 1 for findings, and for an error of its own without a last line of JSON.
+        # The exit code is 1 for findings, and also for a failure, which has no last line of JSON.
         found = [one["says"] for one in said.get("findings", []) if one["what"] == kind]
         if not found:
             end = (answer.stdout + answer.stderr)[-2_000:]
@@ -105,7 +105,7 @@ def all_defects() -> list[Path]:
 
 
 def copy_tree(to: Path) -> None:
-    """All files as git sees them, new ones too, with this environment."""
+    """Copy all files that git does not ignore, and link this environment."""
     listing = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = _run([program("git"), *listing], ROOT)
     for name in filter(None, set(listed.stdout.split("\0"))):
@@ -116,10 +116,10 @@ def copy_tree(to: Path) -> None:
 
 
 def _run(argv: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    # Before what is installed, which is the tree that this one is a copy of.
+    # These must come before the installed packages, which belong to the original tree.
     paths = [str(folder), str(folder / "clients" / "python")]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    # Those of the run that this one is a part of.
+    # These belong to the run that this one is a part of.
     for name in ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"):
         environ.pop(name, None)
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""Each defect that was mended is found when it is put back."""
+"""Each fixed defect is found when it is put back."""
 
 from collections.abc import Callable
 from pathlib import Path

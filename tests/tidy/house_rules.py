@@ -266,7 +266,7 @@ def names_used(text: str) -> frozenset[str]:
 
 
 def streams_used(text: str) -> frozenset[str]:
-    """The streams that a module of tests gives destinations, or posts to, by their names."""
+    """The names of streams for which a test module creates destinations, or to which it posts."""
     tree = parsed(text)
     constants = {
         target.id: node.value.value

@@ -27,7 +27,7 @@ _TOPICS = "shared/event/topics.py"
 class Reading:
     """A reader's place in a paragraph: the folders to search, and the last file named."""
 
-    # The folders that the head of the table names, and that of the last path from the root.
+    # The folders that the head of the table names, and the folder of the last path from the root.
     of_head: list[str]
     folder: str = "."
     file: str = ""
@@ -49,7 +49,7 @@ class Signposts:
                 yield f"{line}: {wrong}"
 
     def wrong_paths_in(self, document: str) -> Iterator[str]:
-        """Yield each path from the root, and each Python file, that does not exist in any room."""
+        """Yield each path from the root, and each Python file, that does not exist anywhere."""
         for line, _, words in _units(document):
             for code in re.findall(r"`([^`\n]+)`", words):
                 is_ours = self._is_from_root(code) or code.endswith(".py")

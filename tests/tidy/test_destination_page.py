@@ -14,7 +14,7 @@ PAGE = sources.ROOT / "docs" / "destinations.md"
 # The address of a destination names these.
 ADDRESS = {"stream", "name"}
 HEAD = "| setting | default | bounds | effect |"
-# From here on a power of ten is easier to read than its zeros.
+# From this number on, a power of ten is easier to read than its zeros.
 POWERS_FROM = 10**9
 
 

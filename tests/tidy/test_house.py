@@ -193,7 +193,7 @@ def test_load_tests_import_only_shared() -> None:
 
 def test_a_client_imports_nothing_of_ours_and_nobody_elses() -> None:
     allowed = frozenset(sys.stdlib_module_names) | {"hifi_client"}
-    # An extra: this module works without it where it is not installed.
+    # An optional package: the module also works without it.
     extras = {"clients/python/hifi_client/sending/json_writer.py": "msgspec"}
     assert_none(
         f"{path}:{line}: a client needs the standard library alone, not {module}"
@@ -215,7 +215,7 @@ def test_what_judges_a_rating_is_pure() -> None:
 
 
 def test_no_file_names_a_path_of_somebodys_machine() -> None:
-    # The rule itself and the test that it bites have to contain such paths.
+    # The rule itself, and the test that shows that it works, have to contain such paths.
     spelt = {"tests/tidy/house_rules.py", "tests/tidy/test_rules_bite.py"}
     assert_none(
         finding

@@ -16,7 +16,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
 @pytest.fixture(autouse=True)
 def _of_simulations_nothing_is_counted(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Switch coverage off: it would take most of their time, and other tests cover every branch."""
+    """Switch coverage off in simulations, which it slows down; other tests cover all that code."""
     is_simulation = request.node.get_closest_marker("simulation") is not None
     counting = Coverage.current() if is_simulation else None
     if counting is None:

@@ -6,8 +6,8 @@ pipelines. Spread: each batch has rows for all shards, and needs a transaction w
 each batch has rows for one shard. Five interleaved rounds; then the same with batches of 100 and
 1,000 rows. Postgres waits for its disk, and shares the machine with Kafka and Spark.
 
-A batch of 500 rows is 0.2 s, the time for which pipelines gather, of 2,500 events/s in a Kafka
-partition.
+Pipelines gather rows for 0.2 s; with 2,500 events/s in a Kafka partition, these are the 500 rows of
+a batch.
 """
 
 import os
@@ -106,11 +106,11 @@ def _count(postgres: PostgresProcess, database: str) -> object:
 
 
 def _round(postgres: PostgresProcess, nth: int, batches: int, rows: int) -> dict[str, float]:
-    """Return rows per second of both ways, which alternate and so meet tables of equal size."""
+    """Return rows per second of both ways, which take turns, so their tables are equally large."""
     ways = {"spread": _spread, "static": _static}
     rates = {}
     for way, of in ways.items() if nth % 2 else reversed(ways.items()):
-        # Processes, because Spark's workers share no interpreter either.
+        # Separate processes, because Spark's workers do not share an interpreter either.
         with ProcessPoolExecutor(_WRITERS, get_context("spawn")) as writers:
             work = partial(_write_all, postgres.port, f"{way}-{rows}-{nth}", batches, rows, of)
             spans = list(writers.map(work, range(_WRITERS)))

@@ -36,7 +36,7 @@ def measure(bench: Bench) -> dict[str, float]:
             errors += abs(sum(each.count for each in objects) - count)
             largest_mb = max(largest_mb, *(each.size / 1_048_576 for each in objects))
     restored = _restore(servers, bucket, "kept-0", bench.count(_RESTORED))
-    # The count includes a marker after each transaction, so only a smaller one is an error.
+    # The count includes a marker after each transaction, so only a smaller count is an error.
     errors += count_of(servers, "again") < bench.count(_RESTORED)
     return {
         "archive_events_per_s": round(sorted(rates[_WARM_UP_ROUNDS:])[_ROUNDS // 2]),

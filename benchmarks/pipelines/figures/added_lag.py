@@ -32,7 +32,7 @@ def measure(bench: Bench) -> dict[str, float]:
         warm = run_paced(bench.servers, ["lag"], _EVENTS_PER_S, bench.count(_WARM_UP_S))
         count = run_paced(bench.servers, ["lag"], _EVENTS_PER_S, bench.count(_SECONDS))
         runner.wait_for_events(pipeline, warm + count)
-        # The next measurement must run without it.
+        # The next measurement must run without this pipeline.
         runner.take_away(pipeline)
     lags_ms = asyncio.run(_lags_ms(bench.servers))[warm:]
     cuts = statistics.quantiles(lags_ms, n=100)

@@ -29,7 +29,7 @@ _STEPS: dict[str, dict[str, object]] = {
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """Measure ratios in each round: a disturbance of the machine affects both sides of a ratio."""
+    """Measure ratios in each round: if the machine is disturbed, both sides of a ratio suffer."""
     servers, count = bench.servers, _EVENTS_SHORT if bench.is_short else _EVENTS
     make_streams(servers, ["rate"])
     write_all(servers, "rate", count=count)

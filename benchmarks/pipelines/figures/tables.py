@@ -2,9 +2,9 @@
 
 (a) Look-ups of 10,000 keys at a time in a copy of 100,000 rows, with the function that Spark calls.
 (b) The processor time, of all processes, that a look-up adds to an event of a pipeline; and that of
-one GET of the row from a gateway, with the standard library's client over one connection, which
-each event would cost without a copy of the table. (c) 500 GET/s, each sent when it is due whatever
-the earlier answers, while a pipeline works on 1,000 events/s.
+one GET of the row from a gateway, with the standard library's client over one connection. Without a
+copy of the table each event would cost such a GET. (c) 500 GET/s, each sent when it is due, even if
+earlier answers are late, while a pipeline works on 1,000 events/s.
 """
 
 import asyncio

@@ -104,7 +104,7 @@ def _counted(servers: str) -> int:
 
 
 def _ages_ms(servers: str) -> dict[float, int]:
-    """Return the delay of the last row, by the time when windows were over."""
+    """Return, for each time at which windows ended, the delay of the last row."""
     ages: dict[float, int] = {}
     for row, stored_ms in _rows(servers, "over-out"):
         end_ms = round(1000 * datetime.fromisoformat(str(row["window_end"])).timestamp())

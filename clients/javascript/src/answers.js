@@ -5,7 +5,7 @@
 
 // Longer than any gateway asks for, so that a date in the far future does not stop a sender.
 export const RETRY_AFTER_S_MAX = 300;
-// Nothing of the request was stored. With any other status it may be, unless the answer says more.
+// Nothing of the request was stored. With any other status, events may have been stored, unless the answer says otherwise.
 const NOTHING_STORED = new Set([408, 409, 425, 429, 503]);
 // One event may be at fault, or the size of the batch.
 const OF_THE_BATCH = new Set([400, 413, 422]);
@@ -108,7 +108,7 @@ function membersOf(body) {
   }
 }
 
-/** Return `Retry-After` in seconds; a date counts from the answer's `Date`, as clocks differ. */
+/** Return `Retry-After` in seconds; a date is compared with the answer's own `Date`, as clocks differ. */
 function retryAfterS(header) {
   const text = (header("retry-after") ?? "").trim();
   if (text === "") return null;

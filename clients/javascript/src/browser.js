@@ -1,4 +1,4 @@
-// Sends events from a page as in Node; a closing page sends its events without a fate as a beacon.
+// Sends events from a page as in Node; when the page closes, it sends the events without a fate in a beacon.
 
 import { Sender as AnySender } from "./sender.js";
 

@@ -7,14 +7,14 @@ export class Fates {
   #told = new Map();
   #waiting = [];
 
-  /** Return the final outcome, or null so far. */
+  /** Return the final outcome, or null while there is none. */
   outcome(nth, id) {
     const told = this.#told.get(nth);
     if (told !== undefined) return told;
     return this.#isAccepted ? { id, fate: "accepted", code: "", reason: "", pointer: "" } : null;
   }
 
-  /** Set the outcome of all events without one to accepted. */
+  /** Mark all events without an outcome as accepted. */
   allAccepted() {
     this.#isAccepted = true;
     this.#say();
@@ -53,7 +53,7 @@ export class Sent {
 
   /**
    * Wait for the outcome: `fate` is "accepted" (Kafka has it), "rejected" (Hifi refuses it),
-   * "not_stored" (time was up, and it is not in the log) or "unknown" (time was up, and it may be).
+   * "not_stored" (time was up, and it is not in the log) or "unknown" (time was up, and it may be in the log).
    */
   outcome() {
     return this.#fates.wait(this.#nth, this.id);

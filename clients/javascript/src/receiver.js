@@ -76,7 +76,7 @@ class Delivery {
   }
 }
 
-/** Receives for one destination. `secrets` are the destination's; null accepts anybody's unsigned requests. */
+/** Receives for one destination, with its `secrets`; null accepts unsigned requests, from anybody. */
 export class Receiver {
   #verifier;
   #seen;

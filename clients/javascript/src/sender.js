@@ -7,7 +7,7 @@ import { Fates, Sent } from "./fates.js";
 import { Pace } from "./pace.js";
 
 const STREAM = /^[a-z0-9][a-z0-9_-]{0,99}$/;
-// The memory of an event besides its bytes.
+// The memory that an event takes besides its bytes.
 const OVERHEAD_BYTES = 64;
 // The gateway refuses a ratio above 100 as a bomb (HIFI_GATEWAY_RATIO_MAX); from 90 on, a body is sent uncompressed.
 const RATIO_MAX = 90;
@@ -182,7 +182,7 @@ export class Sender {
       this.#underWay.add(batch);
       this.#settle(batch)
         .catch((error) => {
-          // A bug here or in the caller's callback: the other batches continue.
+          // After a bug here or in the caller's callback, the other batches continue.
           this.#options.onProblem(`A batch was not sent: ${error.stack}`);
           this.#tellAll(batch, { fate: "unknown", code: "", reason: String(error), pointer: "" });
         })

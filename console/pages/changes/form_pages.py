@@ -118,7 +118,7 @@ def json_text(fields: Mapping[str, Any]) -> str:
 
 
 def object_of(text: str) -> dict[str, Any]:
-    """Return the JSON object that somebody has typed; NotReadError if it is none."""
+    """Return the JSON object that somebody has typed; NotReadError if the text is not one."""
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError) as error:

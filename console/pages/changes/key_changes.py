@@ -68,7 +68,7 @@ async def make(asked: PageRequest) -> Response:
 
 
 async def rotate_page(asked: PageRequest) -> Page:
-    drops = " The older of its two present secrets will be refused from then on."
+    drops = " The older of its two present secrets will be refused."
     return await _ask(
         asked,
         ("Give ", " a second secret?", "Create the secret"),
@@ -85,7 +85,7 @@ async def rotate(asked: PageRequest) -> Response:
     made = await asked.control.change("POST", "keys", key.id, version=version, action="rotate")
     await asked.wait_until(lambda now: now.configuration.keys.get(key.id) != key)
     heading = fragment(code(key.id), " has a second secret")
-    note = fragment("Replace the old secret with it everywhere, then ",
+    note = fragment("Replace the old secret with this one everywhere, then ",
                     tag("a", "end the rotation", href=f"{RETIRE}?id={key.id}"), ".")  # fmt: skip
     return _secret(asked, "Key rotated", heading, made["key"], note)
 
@@ -230,7 +230,7 @@ def _listed(asked: PageRequest, name: str) -> list[str]:
 def _who_may_have(text: str) -> str:
     shown = read_text(text)
     if shown is not None and shown.kind == "browser":
-        return "Web pages of its origins may contain this secret: it can only write."
+        return "Web pages of its origins may contain this secret: the key can only write."
     return (
         "Anyone who has this secret can use all of its permissions. Keep it out of pages, logs and"
         " repositories."

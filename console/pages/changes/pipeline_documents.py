@@ -30,7 +30,7 @@ def typed_document(asked: PageRequest) -> str:
 
 
 async def read_document(text: str, in_thread: InThread) -> Document:
-    """Return the parsed text; UsageError, with the line, if it is no document."""
+    """Return the parsed text; UsageError, with the line, if it is not a document."""
     raw = text.encode(errors="replace")
     if len(raw) <= _WITH_LINES_BYTES_MAX:
         return await in_thread(document_of, raw, "document")

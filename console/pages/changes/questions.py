@@ -27,7 +27,7 @@ class ChangeByForm(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeQuestion:
-    """A change to confirm; `words` are those before and after its name, and on the button."""
+    """A change to confirm; `words`: the text before its name, after its name, and on the button."""
 
     name: str
     words: tuple[str, str, str]
@@ -38,7 +38,7 @@ class ChangeQuestion:
     back: str
     # Its path in the gateway's API.
     at: tuple[str, ...]
-    # Fields of the form beside the version that was seen.
+    # Fields of the form besides the version that was seen.
     fields: Mapping[str, str] = field(default_factory=dict)
 
     async def page(self, asked: PageRequest) -> Page:

@@ -85,8 +85,8 @@ async def remove_page(asked: PageRequest) -> Page:
         name=name,
         words=("Remove ", "?", "Remove"),
         says=(
-            f"It accepts no more events. {_lost(asked, name)} The name stays yours, and its dead"
-            " letters and receipts remain readable."
+            f"It accepts no more events. {_lost(asked, name)} The name stays yours, and the"
+            " stream's dead letters and receipts remain readable."
         ),
         also=fragment(f"{counted} acknowledged in it so far. ",
                       same(f"hifi streams delete {name}")),
@@ -117,7 +117,7 @@ def _lost(asked: PageRequest, name: str) -> str:
     return (
         f"{wording.plural(left.queued, 'queued event')} will not be sent,"
         f" {wording.count(left.waiting)} that wait for a retry become dead letters, and there"
-        f" are {wording.plural(left.dead, 'dead letter')}."
+        f" are already {wording.plural(left.dead, 'dead letter')}."
     )
 
 

@@ -58,7 +58,7 @@ def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
         return "disabled"
     if destination.is_paused:
         return "paused"
-    # Delivery reports a halt until its next request, even if a person has ended it since.
+    # Delivery reports a halt until its next request, even if a person has ended the halt already.
     heard = heard_of(destination, flow)
     if heard and heard.flow.is_blocked and not (heard.flow.is_held or heard.flow.disabled_at_ms):
         return "blocked"

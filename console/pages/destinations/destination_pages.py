@@ -261,7 +261,7 @@ def _breaker(flow: FlowRecord | None) -> Safe:
 
 
 def _failing(configured: Destination | None, flow: FlowRecord | None, *, now_ms: int) -> Child:
-    """Return since when it fails and when Hifi will give it up, once half of that time is over."""
+    """Return when it began to fail and when Hifi gives it up; None until half-way between them."""
     since_ms = flow.flow.failing_since_ms if flow else 0
     if configured is None or not since_ms:
         return None

@@ -31,9 +31,9 @@ from shared.runtime.kafka.lookup.event_search import FoundEvent, SearchResult
 
 log = structlog.get_logger()
 
-# The most characters of a payload to show; the log has the rest.
+# The maximum number of characters of a payload to show; the log has the rest.
 _VALUE_CHARS_MAX = 20_000
-# The most batches of an event to show, newest first.
+# The maximum number of batches of an event to show, newest first.
 _BATCHES_MAX = 5
 # The number of newest attempts whose requests are shown.
 _REQUESTS_MAX = 20
@@ -170,7 +170,7 @@ def _by_destination(now: Sequence[tuple[str, str]]) -> Safe:
 
 
 def batches_of(found: FoundEvent) -> Safe:
-    """Show the events sent together with it; of many, only the nearest."""
+    """Show the events sent together with it; if there are many, only the nearest."""
     origin, stream = found.envelope.origin, found.envelope.stream
     facts: dict[str, Child] = {}
     for receipt in reversed(found.trail.receipts):
@@ -239,7 +239,7 @@ def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
         return tag("p", "Found with the index of ids.", class_="quiet")
     if result.passed_over:
         known = wording.plural(result.passed_over, "event")
-        read = f"the index has the ids of {known}, and {read} besides"
+        read = f"{known} checked in the index, {read}"
     if result.index_is_behind:
         read += " (the index of ids does not cover all events yet)"
     if result.found:

@@ -81,7 +81,7 @@ async def find_page(asked: PageRequest) -> Page | Response:
 
 
 async def _by_id(asked: PageRequest, event_id: str) -> Page | Response:
-    """Show the streams that have the id, by the index; if there is only one, the event itself."""
+    """Show the streams in which the index has the id; if there is only one, the event itself."""
     streams = _left_streams(asked)
     async with asked.search_turn():
         known = await asked.sources.events.among(streams, event_id)
@@ -98,7 +98,7 @@ async def _by_id(asked: PageRequest, event_id: str) -> Page | Response:
 
 
 async def _by_key(asked: PageRequest, key: str) -> Page | Response:
-    """Show the newest events of the key in all streams that have it, by the index."""
+    """Show the newest events of the key in all streams in which the index has it."""
     streams = _left_streams(asked)
     async with asked.search_turn():
         keyed = await asked.sources.events.of_key(streams, key)

@@ -19,7 +19,7 @@ from shared.runtime.kafka.lookup.event_search import FoundEvent
 log = structlog.get_logger()
 
 PATH = "/events/resend"
-# The most destinations whose outcome fits into the address.
+# The outcomes of at most this many destinations fit into the address.
 _TOLD_MAX = 50
 
 
@@ -30,7 +30,7 @@ def send_again_form(found: FoundEvent, asked: PageRequest) -> Safe:
     if not names:
         return NOTHING
     place = str(Place(envelope.origin.partition, envelope.origin.offset))
-    # Senders choose event ids, and people paste this into a shell: so it names the place instead.
+    # People paste this into a shell, so name the event's place, not its id, which the sender chose.
     command = f"hifi events resend {envelope.stream} --place {place}"
     if not asked.viewer.may_change:
         says = " sends it again, with a key of the scope admin."

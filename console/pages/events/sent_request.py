@@ -15,10 +15,10 @@ from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.wording import plural
 
 MASK = "(masked)"
-# The most headers of a destination to show, and characters of each.
+# The maximum number of headers of a destination to show, and of characters of each.
 HEADERS_MAX, VALUE_CHARS_MAX = 10, 100
 _URL_CHARS_MAX = 300
-# Headers with such names are masked: somebody may have put a secret into a header that is not.
+# Headers with such names are masked, because somebody may have put a secret into a plain header.
 _LIKE_A_SECRET = re.compile(r"auth|cookie|key|passw|secret|session|signature|token", re.IGNORECASE)
 # The content type of a body, and a description of its content.
 _BODIES: dict[BodyFormat, tuple[str, str]] = {

@@ -27,7 +27,7 @@ class Following:
     outlet: Outlet
     lane_of: Callable[[str], Lane | None]
     states: StateFeed
-    # The orders for each job's destinations when it began, by the job's number.
+    # The orders for the destinations of each job when it began, by job number.
     _begun: dict[int, Mapping[str, object]] = field(default_factory=dict)
     _telling: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -68,9 +68,9 @@ class Following:
             await self.outlet.store(list(words))
 
     def _orders_of(self, name: str) -> object:
-        """Return the orders that a task depends on, with news of other machines that send there."""
+        """Return what a task's orders depend on, with news of other machines that send as well."""
         lane, known = self.lane_of(name), self.states.flows.get(name)
-        # An executor learns of other machines only from its orders, and takes silent ones for gone.
+        # An executor learns of other machines only from its orders, and assumes silent ones gone.
         heard_ms = known.published_at_ms if known and known.flow.neighbours.active else 0
         return lane and (lane.destination, lane.kind, known and known.store, heard_ms)
 

@@ -1,7 +1,7 @@
 """Writes and reads how long a task may follow its logs.
 
-A task ends at its time unless a record in Kafka has given it more. So if a driver writes none, as
-it has ended or has changed settings, the task ends.
+A task ends at its time, unless a record in Kafka has given it more. So a task ends if its driver
+writes no such record, because the driver has ended or has changed settings.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -45,7 +45,7 @@ async def terms_of(number: int, log: LogClient, node: int, at: int) -> AsyncIter
     """Yield the terms for a job from an offset on; on an error they end, and so does the job."""
     with suppress(*AWAY, msgspec.MsgspecError):
         while True:
-            # On a connection of its own: a broker answers one request after another.
+            # On a separate connection, as a broker answers each connection's requests in turn.
             answers = await log.fetch(node, {TERMS_LOG: at}, wait_ms=_WAIT_MS, connection=1)
             answer = answers[TERMS_LOG]
             if answer.error is not None:

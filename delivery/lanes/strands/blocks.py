@@ -20,7 +20,7 @@ def wait_until_s(at_ms: int) -> float:
 class Blocks:
     """The strands of one process that an event holds up."""
 
-    # Returns the blocked strands, with their events' histories; the next tries one at once.
+    # Returns the blocked strands, with their events' histories; `try_now` tries one at once.
     blocked: Callable[[], list[tuple[Strand, History]]]
     try_now: Callable[[Strand], None]
     # Returns a destination if it may be sent to now.

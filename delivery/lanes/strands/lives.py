@@ -1,4 +1,4 @@
-"""Tells a recreated topic from the deleted one before it, by Kafka's ids."""
+"""Distinguishes a recreated topic from the deleted one before it, by Kafka's ids."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -18,8 +18,8 @@ from shared.runtime.kafka.lookup.topic_ids import topic_ids
 
 log = structlog.get_logger()
 
-# How long Kafka may take to list the topics, as all lanes wait for it: it answers within
-# milliseconds.
+# How long to wait for Kafka's list of topics, which usually comes within milliseconds. All lanes
+# wait meanwhile.
 _PATIENCE_S = 0.25
 # When to ask again, if the answer was incomplete, or cannot be acted on yet.
 _AGAIN_S = 1.0
@@ -27,7 +27,7 @@ _AGAIN_S = 1.0
 
 @dataclass(slots=True)
 class Lives:
-    """The topic that each name stands for."""
+    """The present topic of each name, by Kafka's ids."""
 
     log: LogClient
     now: dict[str, str] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Reads and writes the ranges of a log that were sent again because their outcomes were unknown.
 
-A range is written before it is sent: copies of its events may wait in a tier, and need labels.
+A range is written before it is sent, because copies of its events may already wait in a tier: these
+must be labelled as possible repeats.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Writes to Kafka where strands are, how far they may go, and which ranges are sent again."""
+"""Writes to Kafka: strands' positions, how far they may go, and the ranges that are sent again."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Teller:
         )
 
     async def tell(self, strands: Iterable[Strand]) -> None:
-        """Write where strands are, and how far they may go, unless the log already has that."""
+        """Write strands' positions and how far they may go, unless the log already has both."""
         await self._store(strands, [])
 
     async def _store(self, strands: Iterable[Strand], before: Sequence[RecordOut]) -> None:

@@ -21,8 +21,8 @@ class Way:
     """The progress of a strand."""
 
     at: int
-    # Events below this offset may have been sent by a unit with an unknown outcome; if that unit
-    # followed its log, OPEN until it is over and the end of the log has been fetched again.
+    # Events below this offset may have been sent by a unit with an unknown outcome. If that unit
+    # followed its log, this is OPEN until the unit is over and the log's end is fetched again.
     maybe_sent: int
     # A report on any other span is out of date: a mark had already freed the strand.
     under_way: Span | None = None

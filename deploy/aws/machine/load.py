@@ -1,8 +1,9 @@
-"""Publishes the used share of a group's rating every ten seconds, by which the groups scale.
+"""Publishes, every ten seconds, the used share of a group's rating, by which the groups scale.
 
-A gateway publishes its own. For delivery the active observer does, because it knows all lanes. It
-leaves out lanes that wait for their destination, because more machines would not help (ADR 0065).
-Every machine publishes its disk waits each minute, which processor time does not show.
+A gateway publishes its own share. The active observer publishes that of delivery, because it knows
+all lanes. It leaves out lanes that wait for their destination, because more machines would not help
+(ADR 0065).
+Every minute, each machine publishes its disk waits, which processor time does not show.
 """
 
 import re

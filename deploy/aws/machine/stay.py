@@ -24,7 +24,7 @@ START, END = "start", "end"
 
 
 def stay(instance: Instance, *, poll_s: float = POLL_S) -> int:
-    """Run until the machine must end and its services have stopped; return their stop's code."""
+    """Run until the machine must end; stop its services, and return the exit code of the stop."""
     config = instance.config
     aws = aws_of(instance, config)
     why = _until_ready(instance, config["services"], poll_s)

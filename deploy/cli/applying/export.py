@@ -13,7 +13,7 @@ from shared.config.outside.channel import Channel
 from shared.config.table import Table
 from shared.runtime.control_client import ControlClient
 
-# The key decides the tenant. Hifi sets the others, or people set them temporarily.
+# The key decides the tenant. The other values are set by Hifi, or temporarily by people.
 _LEFT_OUT = frozenset(
     {"tenant", "generation", "resumed_at_ms", "state", "is_paused", "is_disabled"}
 )

@@ -59,7 +59,7 @@ class ArchivedEvents:
         return [record for batch in rows.to_batches() for record in records_of(batch)]
 
     def _bytes(self, said: ArchivedObject) -> bytes:
-        """Return an object's bytes; keep them until the next, as readers take parts in turn."""
+        """Return an object's bytes; keep them until the next object, as it is read in parts."""
         if said.path not in self._last:
             self._last.clear()
             with store_errors():

@@ -26,7 +26,7 @@ from shared.runtime.archive.stores import (
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import OperatorError, UsageError
 
-# The life of archives from before lives had names.
+# The name that we show for a life without a name, in archives of earlier releases.
 _UNNAMED = "unnamed"
 
 

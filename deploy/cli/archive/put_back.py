@@ -40,7 +40,7 @@ class PutBack:
     _times_ms: tuple[int, int] = field(init=False)
     # Offsets by Kafka partition; the last span of each grows.
     _spans: dict[int, list[tuple[int, int]]] = field(init=False)
-    # Kafka partitions where an event was left out after the newest one put back.
+    # Kafka partitions where an event was left out after the newest event that was put back.
     _cut: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:

@@ -115,8 +115,8 @@ async def _found(wanted: ArchiveReplay) -> tuple[ArchivedEvents, ReplayOrder]:
     gone = {where: first for where, first in starts.items() if first}
     if all(oldest_ms.get(where, wanted.from_ms + 1) <= wanted.from_ms for where in gone):
         raise UsageError(
-            f"Kafka has all of {wanted.stream} since then: `hifi replays create {wanted.stream}"
-            f" --destination {wanted.destination}` sends it again."
+            f"Kafka has all events of {wanted.stream} from that time on: `hifi replays create"
+            f" {wanted.stream} --destination {wanted.destination}` sends them again."
         )
     async with LogClient(wanted.kafka) as log:
         life = (await topic_ids(log, [topic])).get(topic, "")

@@ -128,7 +128,7 @@ class Restoring:
     async def run(self) -> AsyncGenerator[int, None]:
         """Yield the number of restored events after each transaction; safe to stop at any time."""
         wanted = self.wanted
-        # Offsets of one life mean nothing in another.
+        # Each life of a stream has its own offsets, so the position belongs to one life.
         group = restore_group(".".join(filter(None, (wanted.id, wanted.archive.life))))
         topic = stream_topic(wanted.to_stream)
         writer = only_writer(
@@ -155,7 +155,7 @@ class Restoring:
                 }
                 restored = self._put_back.said(now_ms())
                 account = (RESTORES, restored.key.encode(), restored.to_json(), ())
-                # The record comes first: else its topic would join by a request of its own.
+                # The record comes first: otherwise its topic takes a separate request to Kafka.
                 await write([account, *rows], {group: reached})
                 sent += events
                 self.done += events

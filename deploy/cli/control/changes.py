@@ -15,7 +15,7 @@ app = typer.Typer(name="changes", no_args_is_help=True)
 
 # One screen of changes; --limit shows more.
 _LIMIT_DEFAULT = 50
-# The most that the gateway returns at once.
+# The gateway returns at most this many at once.
 _PAGE = 1_000
 
 

@@ -30,7 +30,7 @@ app = typer.Typer(name="dead", no_args_is_help=True)
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 # One screen of dead letters; --limit shows more.
 _LIMIT_DEFAULT = 50
-# The most that the gateway returns at once.
+# The gateway returns at most this many at once.
 _PAGE = 1_000
 _JSON, _NDJSON = "application/json", "application/x-ndjson"
 
@@ -200,7 +200,7 @@ def _given(**values: str | None) -> dict[str, str]:
 
 
 def time_ms(option: str, text: str | None) -> int | None:
-    """Parse `2h` (ago), or a date and time; without a time zone it is in this machine's."""
+    """Parse `2h` (ago), or a date and time, by default in this machine's time zone."""
     if text is None:
         return None
     ago = _AGO.fullmatch(text)
@@ -235,5 +235,5 @@ def _count_text(counted: dict[str, Any]) -> str:
     if counted["already"]:
         parts.append(f"{counted['already']:,} were sent again earlier")
     if counted["malformed"]:
-        parts.append(f"{counted['malformed']:,} cannot be read and stay")
+        parts.append(f"{counted['malformed']:,} cannot be read, and stay dead letters")
     return ", ".join(parts)

@@ -13,7 +13,7 @@ from shared.runtime.control_client import ControlClient
 app = typer.Typer(name="replays", no_args_is_help=True)
 
 _LIMIT_DEFAULT = 50
-# The most that the gateway returns at once.
+# The gateway returns at most this many at once.
 _PAGE = 1_000
 
 Stream = Annotated[str, typer.Argument(help="The stream.")]
@@ -103,7 +103,7 @@ def get(stream: Stream, replay_id: ReplayId, form: Form | None, client: ControlC
 
 @options.control_command(app)
 def cancel(stream: Stream, replay_id: ReplayId, form: Form | None, client: ControlClient) -> None:
-    """Cancel a replay: none of its other events are queued.
+    """Cancel a replay: no more of its events are queued.
 
     hifi replays cancel demo spring
     """

@@ -77,6 +77,6 @@ def rotate(
         )
     if done["not_opened"]:
         raise UsageError(
-            f"None of the keys opens {', '.join(done['not_opened'])}: rotate with the key that"
-            " sealed them as well, or set these secrets again."
+            f"None of the keys opens {', '.join(done['not_opened'])}: add the key that sealed them"
+            " to HIFI_SECRET_KEYS and rotate again, or set these secrets again."
         )

@@ -17,7 +17,7 @@ from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import NotFoundError, UsageError
 
 _PAGE_MAX = 1_000
-# A minute is not signed long before it begins: events may be 5 min early, and clocks may differ.
+# How long before a minute begins it may be signed: events may be 5 min early, and clocks differ.
 _SIGNED_EARLY_MS_MAX = HOUR_MS
 
 
@@ -70,9 +70,10 @@ def read_minute(text: str) -> int:
 def minute_ids(
     client: ControlClient, stream: str, minute_ms: int, mine: frozenset[str]
 ) -> MinuteIds:
-    """Return the newest statement about a minute, and its ids: `mine`, if exactly these are signed.
+    """Return the newest statement about a minute, and its ids.
 
-    So a complete list can still be verified when Hifi no longer has the ids, even a year later.
+    If the signed ids are exactly `mine`, it returns `mine` without asking for the ids. So a
+    complete list can still be verified when Hifi no longer has the ids, even a year later.
     """
     chain = statements_of(client, stream, minute_ms)
     about = [signed for signed in chain if signed.minute_ms == minute_ms]
@@ -88,7 +89,7 @@ def minute_ids(
 
 
 def statements_of(client: ControlClient, stream: str, since_ms: int) -> list[Proof]:
-    """Return a stream's statements in order: all on minutes since `since_ms`, and some older."""
+    """Return a stream's statements in order: all about minutes since `since_ms`, some older."""
     proofs: list[Proof] = []
     query = {"limit": str(_PAGE_MAX)}
     while True:
@@ -108,7 +109,7 @@ def ids_of(client: ControlClient, said: Proof) -> frozenset[str]:
     for acked in (True, False):
         for page in id_pages(client, said.stream, since_ms, acked=acked, minute_ms=said.minute_ms):
             ids.update(page.ids)
-            # Pages only add ids: the signed ones are complete now, or the count is exceeded.
+            # Stop: the ids are exactly the signed ones, or too many, and more pages only add ids.
             if len(ids) > said.id_count or said.has_ids(ids):
                 return frozenset(ids)
     return frozenset(ids)

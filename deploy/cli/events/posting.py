@@ -26,7 +26,7 @@ _RETRYABLE = frozenset(
 )
 # Four waits of a second or more outlast a broker's restart (4 s measured).
 _TRIES_MAX = 5
-# Enough for a batch of 10 MB over a slow line, and for Kafka.
+# Enough time to send a batch of 10 MB over a slow line, and for Kafka to store it.
 POST_TIMEOUT_S = 60.0
 # The gateway asks for 1 s. If it asks for minutes, a person should retry later.
 _RETRY_AFTER_S_DEFAULT, _RETRY_AFTER_S_MAX = 1.0, 30.0
@@ -105,7 +105,7 @@ class Poster:
             count += outcome.count
 
     def post(self, events: Sequence[EventInput]) -> PostOutcome:
-        """Send until each is stored or rejected, or the gateway has refused for now too often."""
+        """Send until each event is stored or rejected, or until all tries are used up."""
         total, left = PostOutcome(), list(events)
         for tries in range(1, _TRIES_MAX + 1):
             outcome, left, wait_s = self._post_once(left)
@@ -140,7 +140,8 @@ class Poster:
                     f"No gateway answers at {self._gateway.url} ({error}):"
                     " start one with `hifi up`, or name another gateway with --gateway URL."
                 ) from error
-            # The events may have been stored: only their sender knows whether repeats matter.
+            # The events may have been stored. Do not repeat them: only their sender knows
+            # whether repeats matter.
             says = f"no answer from the gateway ({error})"
             return _failed(events, "no answer", says), [], 0.0
         self._has_answered = True

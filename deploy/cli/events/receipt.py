@@ -10,7 +10,7 @@ from deploy.cli.printing import Form, harmless, out, print_one, print_table, tal
 from shared import wording
 from shared.runtime.control_client import ControlClient
 
-# A screen of events.
+# As many events as fit on a screen.
 _LIMIT_DEFAULT = 50
 
 

@@ -16,7 +16,8 @@ from shared import wording
 from shared.runtime.control_client import ControlClient
 from shared.runtime.http_client import HttpClient
 
-# Exit code: some events are missing, and not all of them were sent. Others: nothing was compared.
+# Exit code: some events are missing, and not all of them were sent. With any other code except 0
+# nothing was compared.
 _MISSING = 3
 _BATCH = 500
 

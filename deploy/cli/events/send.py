@@ -72,7 +72,7 @@ def send(  # noqa: PLR0917 - typer makes an option of each
 
 
 def _print(form: Form | None, total: PostOutcome, took_s: float) -> None:
-    """Print a sentence, or another form; `name` prints request ids for `hifi receipt`."""
+    """Print the total as a sentence or in `form`; `name` prints the ids for `hifi receipt`."""
     if form is None:
         out.print(
             f"{total.accepted:,} accepted, {total.rejected:,} rejected, {total.unsure:,} not known"
@@ -129,7 +129,7 @@ def _given(events: list[str], file: Path | None, count: int | None) -> Iterator[
 
 
 def _send(outcomes: Iterator[PostOutcome], known: int | None) -> tuple[PostOutcome, float]:
-    """Print each batch that was not accepted at once; return the sum, and the seconds it took."""
+    """Print batches that needed retries or were not accepted; return the total and the time."""
     total = PostOutcome()
     started_s = time.monotonic()
     try:

@@ -95,14 +95,14 @@ def list_events(
         str | None, typer.Option(metavar="ID", help="Only events of this request.")
     ] = None,
     destination: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Show each event's state at it.")
+        str | None, typer.Option(metavar="NAME", help="Show each event's state there.")
     ] = None,
     outcome: Annotated[
         str | None,
         typer.Option(help="Only events in this state: delivered, waiting, dead or queued."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only events stored until then.")
+        str | None, typer.Option(metavar="TIME", help="Only events stored until this time.")
     ] = None,
     before: Annotated[
         str | None, typer.Option(metavar="CURSOR", help="Start at this cursor of the last page.")

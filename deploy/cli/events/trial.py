@@ -15,7 +15,7 @@ from shared.runtime.setup_error import UsageError
 # A receipt exists one or two seconds after the answer.
 _LOOK_S = 0.5
 _UNDER_WAY = frozenset({"queued", "unknown"})
-# Exit code: checked, and not as it should be, as in other commands.
+# With this code all commands report that what they checked is not as it should be.
 _NOT_SO = 3
 
 

@@ -20,8 +20,8 @@ from shared.event.topics import ACKED_RETENTION_MS, is_pipelines
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
-# Exit codes: ids are missing; the statement cannot be trusted. Others have their usual meaning, and
-# say nothing about the ids.
+# Exit codes: ids are missing; the statement cannot be trusted. Other codes have their usual
+# meaning, and say nothing about the ids.
 _MISSING, _UNTRUSTED = 3, 4
 # The signer's file, beside its data.
 PUBLIC = "statement.pub"
@@ -60,7 +60,7 @@ def verify(
     describe(theirs)
     missing = sorted(theirs.ids - mine)
     if beyond := len(mine - theirs.ids):
-        talk.print(f"{wording.plural(beyond, 'id')} in the list not of this minute.")
+        talk.print(f"Not of this minute: {wording.plural(beyond, 'id')} in the list.")
     if not missing:
         out.print("complete")
         return
@@ -134,7 +134,7 @@ def _compared(said: Proof) -> str:
 
 
 def _ended(line: ProvenLine) -> list[str]:
-    """Return the counts that are not dead or lost; for a pipeline, passed on and not passed on."""
+    """Return a line's counts except dead and lost; a pipeline's show how many events it passed."""
     if not is_pipelines(line.name):
         return [f"{line.delivered:,} delivered", f"{line.waiting:,} waiting"]
     passed = line.delivered - sum(line.not_passed.values())

@@ -17,7 +17,10 @@ from deploy.local.stack_settings import PORTS, StackSettings
 
 @contextmanager
 def fresh_stack(only: str | None = None, **more: str) -> Iterator[Stack]:
-    """Start a Hifi as `hifi up` does. `only`: just this service and Kafka; `more`: variables."""
+    """Start a Hifi as `hifi up` does, or with `only` just that service and Kafka.
+
+    `more`: environment variables for it.
+    """
     with tempfile.TemporaryDirectory(prefix="hifi-fresh-") as folder:
         ports: Mapping[str, Any] = dict(zip(PORTS, pick_free(len(PORTS)), strict=True))
         settings = StackSettings(folder=Path(folder), **ports)

@@ -31,7 +31,7 @@ def load_of(  # noqa: PLR0917 - typer makes an option of each
         float | None,
         typer.Option(
             "--slo-p99-ms",
-            help="Promised p99 of answers, from when they are due: gateway 100, others 1000.",
+            help="Promised p99 of answers, counted from the schedule: gateway 100, others 1000.",
             min=1,
         ),
     ] = None,
@@ -47,7 +47,7 @@ def load_of(  # noqa: PLR0917 - typer makes an option of each
     ] = None,
     hold: Annotated[str, typer.Option(metavar="SPAN", help="How long a step is measured.")] = "60s",
     warm_up: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long a step runs before that.")
+        str, typer.Option(metavar="SPAN", help="How long a step runs before it is measured.")
     ] = "15s",
     quick: Annotated[
         bool, typer.Option("--quick", help="Measure 20s after 5s: a third of the time.")

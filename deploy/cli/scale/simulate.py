@@ -23,9 +23,9 @@ from shared.runtime.setup_error import UsageError
 from shared.scale.fleet import FleetPlan, FleetRun, simulate
 from shared.scale.policy import policy_of
 
-# Hifi's own policy, the same as AWS runs it, AWS's usual one, and two that react to lag.
+# Hifi's own policy, the same policy run by AWS, AWS's usual one, and two that react to lag.
 POLICIES = ("load:0.7", "aws-load:0.7", "cpu:0.6", "cpu:0.6+lag:5", "lag:5")
-# The fleet's use in the first minute of the day, so that no policy starts with a wrong size.
+# The fleet's utilisation in the day's first minute, so that every policy starts at a fair size.
 _FIRST_USE, _FIRST_S = 0.6, 60
 
 

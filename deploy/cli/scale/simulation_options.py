@@ -72,7 +72,9 @@ def fleet_of(  # noqa: PLR0917 - as above
     metric: Annotated[int, typer.Option(help="Seconds that a metric averages.", min=1)] = 10,
     metric_delay: Annotated[int, typer.Option(help="Seconds until a metric is known.", min=0)] = 10,
     handover: Annotated[int, typer.Option(help="Seconds that a moving lane stops.", min=0)] = 3,
-    failover: Annotated[int, typer.Option(help="Same, if its machine is lost.", min=0)] = 45,
+    failover: Annotated[
+        int, typer.Option(help="Seconds that a lane stops if its machine is lost.", min=0)
+    ] = 45,
     zone_loss_hour: Annotated[
         float | None, typer.Option(help="Hour when one of three zones fails.", min=0)
     ] = None,

@@ -5,7 +5,7 @@ from html import escape
 
 from shared.scale.fleet import FleetRun
 
-# A day is drawn with this many points: one per pixel or two.
+# A day is drawn with this many points: one for every one or two pixels.
 _POINTS = 720
 _WIDTH, _HEIGHT = 720, 120
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 8, 20

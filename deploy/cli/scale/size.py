@@ -30,7 +30,7 @@ from shared.scale.retention import (
 # Warn if a disk will be full within this: a week and a weekend to act.
 _DAYS_NEAR = 9.0
 _MB = 1_000_000
-# Kafka's defaults for a topic without settings of its segments: a week, 1 GiB.
+# Kafka's defaults for a topic that does not set its segments' age and size: a week, 1 GiB.
 _SEGMENT_MS, _SEGMENT_BYTES = 7 * DAY_MS, 2**30
 
 

@@ -61,7 +61,7 @@ class StoredChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """Some changes, and the offset before which older ones are; None if there are none."""
+    """Some changes; `older` is the offset before which older ones are stored, or None."""
 
     changes: tuple[StoredChange, ...]
     older: int | None

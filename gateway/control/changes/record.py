@@ -32,7 +32,7 @@ _SETTINGS_MAX = 12
 _CHARS_MAX = 100
 # An object's identity, which the record has in other members.
 _IDENTITY = frozenset({"id", "name", "stream", "tenant", "generation"})
-# Lists of names that are no secrets.
+# Lists of names that are not secrets.
 _LISTS = frozenset({"about", "functions", "origins", "scopes", "streams"})
 _HALTS = frozenset({"is_paused", "is_disabled", "resumed_at_ms"})
 
@@ -66,7 +66,7 @@ class ChangeRecord(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Something done with an object that does not change it, such as a redrive of a stream."""
+    """An action on an object that leaves the object as it is, such as a redrive of a stream."""
 
     tenant: str
     kind: str
@@ -96,7 +96,7 @@ def with_records(
 
 
 def with_deed(configuration: Configuration, deed: Deed, *, by: Author) -> RecordedChanges:
-    """Return the record of a deed, without changes."""
+    """Return the record of an action, and no changes of the configuration."""
     facts = [ChangedSetting(name, after=_told(value)) for name, value in deed.facts.items()]
     record = ChangeRecord(
         number=0,
@@ -202,7 +202,7 @@ def _differing(before: ConfigObject | None, after: ConfigObject | None) -> Itera
         else:
             was = now = UNSET
         if was == now:
-            # They differ only in parts that the record does not show.
+            # The values differ only in parts that the record does not show.
             was = now = UNSET
         yield ChangedSetting(SHOWN_AS.get(name, name), was, now)
 

@@ -1,8 +1,8 @@
 """Makes an object's ETag, and finds out from a tag which settings have changed since.
 
-A tag has a short hash of each setting's name and value, so any gateway can tell which settings
-differ without keeping what it showed. A tag omits settings at their defaults, so a gateway of
-another release with more settings makes the same tag.
+A tag has a short hash of each setting's name and value. So any gateway can find out which settings
+differ, and need not keep the object as it was. A tag omits settings at their defaults, so a gateway
+of another release with more settings makes the same tag.
 """
 
 import base64

@@ -10,7 +10,7 @@ from shared.event.topics import stream_and_name
 from shared.proof.last_answer import SHOWN_CHARS_MAX
 from shared.proof.trail import Trail
 
-# Failed requests that an answer shows; it counts all of them.
+# The maximum number of failed requests that an answer shows; its count includes all of them.
 TRIES_MAX = 200
 _IDS_MAX = 20
 
@@ -34,7 +34,10 @@ class ShownTry(BaseModel):
 def failed_tries(
     trail: Trail, shown: Collection[Origin], ids: Mapping[Origin, str]
 ) -> list[ShownTry]:
-    """Return the failed requests with shown events, oldest first; `ids` are of all events."""
+    """Return the failed requests that carried any of the shown events, oldest first.
+
+    `ids` has all events of the caller's request.
+    """
     about, request = Trail.of(shown), Trail.of(ids)
     tries = []
     for receipt in trail.receipts:

@@ -61,7 +61,7 @@ _EXPIRED_MS = STREAM_RETENTION_MS
 _SOON = ((b"retry-after", b"1"),)
 # Streams are seldom restored, so this is enough.
 RESTORES_MAX = 20
-# A search takes one of few turns, so it may look for outputs of pipelines only this long.
+# Few searches may run at once, so each may look for outputs of pipelines at most this long.
 _CHAIN_S_MAX = 6.0
 
 
@@ -97,7 +97,7 @@ class ShownReceipt(BaseModel):
         description="Failed requests with events of the page: the newest "
         f"{TRIES_MAX}, oldest first."
     )
-    failed_try_count: int = Field(description="Number of failed requests in all.")
+    failed_try_count: int = Field(description="Total number of failed requests.")
     derived: list["ShownDerived"] = Field(
         description="Events that pipelines made from these, and their states."
     )
@@ -204,7 +204,7 @@ async def acked_request(store: ReceiptStore, request_id: str, *, since_ms: int =
         raise unknown_receipt()
     request = await store.request(
         request_id,
-        # The ledger has nothing about the request from before its arrival.
+        # Rows that the ledger got before the request arrived cannot be about it.
         since_ms=max(came_ms, since_ms),
         wait_s=_WAIT_S if is_young else 0.0,
     )
@@ -212,7 +212,7 @@ async def acked_request(store: ReceiptStore, request_id: str, *, since_ms: int =
         return request
     if request.read_until_ms is not None:
         until = rfc3339(request.read_until_ms)
-        detail = f"The ledger does not have it up to {until}: ask again with ?from={until}."
+        detail = f"The ledger up to {until} does not have it: ask again with ?from={until}."
         raise Problem("search_unfinished", detail, headers=_SOON, members={"read_until": until})
     if is_young:
         detail = "Ask again: the ledger has a new request after a second or two."
@@ -326,8 +326,8 @@ async def follow(
     trail = await plane.receipts.trail(
         origins, since_ms=since_ms, destination_ids=destination_ids, search_s=search_s
     )
-    # Thousands of events with dozens of receipts each take a second of work. In a thread, it does
-    # not hold up other requests.
+    # Thousands of events with dozens of receipts each take a second of work. In a thread, that
+    # work does not hold up other requests.
     schedule = RetrySchedule().scaled(plane.settings.time_scale)
     places = await asyncio.to_thread(whereabouts, trail, origins, destination_ids, schedule)
     return trail, places

@@ -86,7 +86,7 @@ async def list_statements(
 
 
 async def _owned_since(plane: ControlPlane, caller: Caller, stream: str) -> int:
-    """Return when the stream's name became the caller's; older statements may be another's.
+    """Return when the caller got the stream's name; older statements may belong to others.
 
     Statements are kept for longer than a removed stream's name is reserved.
     """

@@ -133,9 +133,9 @@ class EventPage(BaseModel):
     is_complete: bool = Field(description="False: time ran out; continue from here.")
     index: IndexWord | None = Field(
         default=None,
-        description="The index's answer to a search by id or key. `found`: it knew these events;"
-        " `none`, `behind`, `away`: it knows none, is behind, or does not answer, so parts of the"
-        " log without all ids in the index were read. Null: there is no index, or no such search.",
+        description="The index's answer to a search by id or key. `found`: it has these events;"
+        " `none`, `behind`, `away`: it has none, is behind, or does not answer, so the search read"
+        " the parts of the log that are not in the index. Null: no index, or no such search.",
     )
 
 

@@ -25,14 +25,14 @@ class IdQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     after: CursorText | None = Field(default=None, description="`newer` of the previous page.")
-    since_ms: TimeMs = Field(default=0, alias="from", description="Events stored since then.")
+    since_ms: TimeMs = Field(default=0, alias="from", description="Events stored from then on.")
     minute_ms: int | None = Field(
         default=None, description="Only ids of this minute, as a statement names it."
     )
     acked: bool = Field(
         default=False,
         description="Read the ledger of acknowledged events instead of the log. It also has ids of"
-        " events that Kafka has deleted, and none of events that pipelines or restores wrote.",
+        " events that Kafka has deleted, but no ids of events that pipelines or restores wrote.",
     )
 
 
@@ -113,7 +113,7 @@ class _LedgerIds(NamedTuple):
 
 
 def _ids(told: _Log | _LedgerIds, records: Iterable[RecordIn]) -> tuple[list[str], list[str]]:
-    """Return all ids, and those that a restore has put back."""
+    """Return all ids, and separately those that a restore has put back."""
     pairs = [(record, told.ids(record)) for record in records]
     restored = (ids for record, ids in pairs if restore_of(record.headers))
     return list(chain.from_iterable(ids for _, ids in pairs)), list(chain.from_iterable(restored))

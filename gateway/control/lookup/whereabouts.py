@@ -51,7 +51,7 @@ class ShownWhereabouts(BaseModel):
 # Destination -> place in the log -> whereabouts.
 ByDestination = Mapping[str, Mapping[Origin, ShownWhereabouts]]
 # A receipt and its record agree in destination, event and number of redrives. A dead letter from
-# before a redrive does not record the outcome of a later one.
+# before a redrive is not the record of a receipt from after it.
 _Life = tuple[str, Origin, int]
 
 
@@ -115,7 +115,7 @@ def _last_receipts(
 ) -> dict[tuple[str, Origin], Receipt]:
     """Return the receipt that counts for each event at each destination.
 
-    A receipt of waiting or dead counts only with its record. A task that could not write the
+    A receipt that says waiting or dead counts only with its record. A task that could not write the
     record has failed, whatever receipts it left, and the event's state is as before (see
     `Unsure`). If not all records were read, the receipt counts, and the state is unknown.
     """

@@ -50,7 +50,7 @@ From = Annotated[
     str,
     Query(
         alias="from",
-        description="How far back it starts to read its stream: such as 90m, 12h or 7d, or"
+        description="How far back it starts to read its stream, such as 90m, 12h or 7d; or"
         " `earliest`.",
     ),
 ]
@@ -162,7 +162,7 @@ def _wanted(
     source = {**document["from"], "start": start} if "from" in document else None
     wanted = strictly(Pipeline.of(document | {"generation": newest + 1, "from": source}), None)
     if not wanted.kept_shape:
-        wrong = "it has neither a window nor dedupe, so no replacement: PUT the pipeline itself"
+        wrong = "a pipeline without a window or dedupe needs no replacement: PUT it as usual"
         raise ConfigError("steps", wrong)
     return wanted
 

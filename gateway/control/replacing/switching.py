@@ -68,7 +68,7 @@ class Switching:
 
 
 async def _switched(configuration: Configuration, *, document: Pipeline) -> Changes:
-    """Return the changes to store; none if the replacement is done, given up or another one."""
+    """Return the changes to store; none if this replacement is done, given up or superseded."""
     if configuration.replacement_of(document.name) != document:
         return []
     known = configuration.replacements[document.name]

@@ -220,7 +220,7 @@ async def redrive_dead_letters(
     turns = plane.letters_turns if order.dry_run else plane.redrive_turns
     async with turns.of(caller.tenant):
         if redrive_id is not None:
-            # Record it before anything is sent, so that no redrive goes unrecorded.
+            # Record the redrive before it sends anything, so that none goes unrecorded.
             facts = {**given, "redrive_id": redrive_id}
             deed = Deed(caller.tenant, "stream", stream, "redriven", facts)
             await plane.store.tell(deed, by=caller.author)

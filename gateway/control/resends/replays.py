@@ -44,14 +44,18 @@ class ReplayRequest(BaseModel):
 
     id: _Id | None = Field(
         default=None,
-        description="An id of your choice. The same request with the same id is one replay.",
+        description="An id of your choice. A repeated request with this id makes no second replay.",
     )
     destination: str = Field(description="Name of one of the stream's destinations.")
     from_ms: TimeMs | None = Field(
-        default=None, alias="from", description="Events stored since; optional with `event`."
+        default=None,
+        alias="from",
+        description="Only events stored at or after this time; optional with `event`.",
     )
     to_ms: TimeMs | None = Field(
-        default=None, alias="to", description="Events stored before; default: now."
+        default=None,
+        alias="to",
+        description="Only events stored before this time; default: now.",
     )
     key: str | None = Field(default=None, description="Only events with this ordering key.")
     event: str | None = Field(default=None, description="Only events with this id.")
@@ -148,7 +152,7 @@ async def create_replay(
     if asked.dry_run:
         return as_json({"count": order.count})
     _check_bound(known, order)
-    # Record it before anything is sent, so that no replay goes unrecorded.
+    # Record the replay before it sends anything, so that none goes unrecorded.
     deed = Deed(caller.tenant, "stream", stream, "replayed", {**given, "id": order.id})
     await plane.store.tell(deed, by=caller.author)
 
@@ -243,7 +247,7 @@ def _check_bound(known: Replays, order: ReplayOrder) -> None:
     if len(running) >= RUNNING_MAX:
         raise Problem(
             "bound_reached",
-            f"{len(running)} replays of the tenant are running, and the most is {RUNNING_MAX}:"
+            f"{len(running)} replays of the tenant are running, and {RUNNING_MAX} may run at once:"
             " wait for one to end, or cancel one.",
             members={"bound": "replays", "used": len(running), "max": RUNNING_MAX},
         )

@@ -47,12 +47,12 @@ _TIERS = [tier.name for tier in RetrySchedule().tiers]
 _WRITER = "hifi-config"
 # Kafka answers administrative requests within a second; after this time something is wrong.
 _DEADLINE_S = 10.0
-# A change takes some 0.1 s. If another gateway's change comes first, it waits up to this long, and
-# longer each time.
+# A change takes some 0.1 s. If another gateway's change comes first, it waits up to this long the
+# first time, and up to twice as long each further time.
 _PAUSE_S = 0.2
 # Clients commonly wait longer than this, and it is enough for over a hundred other changes.
 _TURN_S_MAX = 25.0
-# Kafka returns the end of its log within milliseconds; after this time, the known state must do.
+# Kafka returns the end of its log within milliseconds; after this time, the known state is used.
 _CATCH_UP_S = 1.0
 
 
@@ -60,9 +60,9 @@ class ControlStore(Protocol):
     """The store of streams, destinations, keys and tenants."""
 
     async def change(self, key: bytes, judge: Judge, *, by: Author, did: str = "") -> None:
-        """Store what `judge` makes of the newest configuration, with no other change in between.
+        """Store the change that `judge` makes to the newest configuration, before any other change.
 
-        The record of the change is stored with it (ADR 0102); `did` overrides the word for it.
+        A record of the change is stored with it (ADR 0102); `did` overrides the record's verb.
         Raise Problem if it is not stored. Return once this gateway's configuration has it.
         """
 
@@ -70,7 +70,7 @@ class ControlStore(Protocol):
         """Do the same with several objects in one step; `judge_all` may return no changes."""
 
     async def tell(self, deed: Deed, *, by: Author) -> None:
-        """Store the record of something that is about to be done and changes no object."""
+        """Store the record of an action that is about to start, and that changes no object."""
 
     async def catch_up(self) -> None:
         """Read all changes that any gateway has acknowledged, unless Kafka is down."""
@@ -88,7 +88,7 @@ class ControlStore(Protocol):
         """Return whether the stream has no events now."""
 
     async def begins_ms(self, stream: str) -> list[int]:
-        """Return when the oldest event was stored in each partition where Kafka deleted events."""
+        """Return, for each partition with deleted events, when its oldest event was stored."""
 
     async def held_ms(self, stream: str) -> int | None:
         """Return how long events can be read after the stream's removal; None if forever."""
@@ -139,7 +139,7 @@ class KafkaControlStore:
         async with self._turns.of(tenant), _in_time():
             pause_s_max = _PAUSE_S
             while not await self._changed(record):
-                # Two writers with equal pauses would collide again; random ones do not.
+                # Two writers with equal pauses would collide again, so the pauses are random.
                 await asyncio.sleep(random.uniform(0, pause_s_max))  # noqa: S311 - no secret
                 pause_s_max *= 2
 
@@ -155,7 +155,7 @@ class KafkaControlStore:
         try:
             async with self._writer.use() as write:
                 # From here on others cannot write before we do, so this reads all their changes.
-                # If one has overtaken a writer that was kept open, nothing will be stored.
+                # If another gateway has overtaken our open writer, nothing will be stored.
                 newest = configuration if write is kept else await self._feed.newest()
                 if newest is not configuration:
                     wanted = await record(newest)
@@ -168,8 +168,8 @@ class KafkaControlStore:
                 rows += [(CONFIG, *each, ()) for each in changes]
                 stored = (await write(rows))[-1]
                 # Do not use the end that Kafka reports: a transaction is visible only a moment
-                # after its commit. If this is cancelled, the next change starts a writer, which
-                # waits for that moment.
+                # after its commit. If this wait is cancelled, the next change starts a writer,
+                # which waits until the transaction is visible.
                 await self._feed.at({KafkaPartition(CONFIG, stored.partition): stored.offset + 1})
         except OvertakenError:
             # A writer that was kept open may have been overtaken long ago.
@@ -181,7 +181,7 @@ class KafkaControlStore:
         return True
 
     async def _was_stored(self, before: Configuration, changes: Changes) -> bool | None:
-        """Return whether Kafka stored an unanswered write; None if others wrote since."""
+        """Return whether Kafka stored an unanswered write; None if others have written since."""
         async with self._writer.use():
             # We are the only writer now: a write that is not stored yet never will be.
             newest = await self._feed.newest()
@@ -254,7 +254,7 @@ class KafkaControlStore:
 
 
 class RehearsalStore:
-    """Checks changes against the current configuration as another store does, and stores none."""
+    """Checks changes against the current configuration like a real store, but stores none."""
 
     def __init__(self, store: ControlStore, configuration: Callable[[], Configuration]) -> None:
         self._configuration = configuration

@@ -52,7 +52,7 @@ class ReceiptStore(Protocol):
         count_max: int,
         search_s: float = SEARCH_S_MAX,
     ) -> MadeEvents:
-        """Return the events that a pipeline made of these in a stream that it writes."""
+        """Return the events that a pipeline made from these, in a stream that it writes."""
 
     async def restores(self, *, search_s: float = SEARCH_S_MAX) -> Restores | None:
         """Return the reports of restores; None if they could not be read in time."""

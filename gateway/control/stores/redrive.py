@@ -39,8 +39,8 @@ from shared.runtime.setup_error import KafkaUnavailableError
 _PAGE_LETTERS_MAX = 500
 # Kafka delivers some 50,000 records in a second (measured with 300 bytes each).
 SCAN_MAX = 50_000
-# Bytes of all events on a page with more than one. A page is decoded and written again, and few
-# pages have a turn at once, so this bounds the gateway's memory for them.
+# Bytes of all events on a page with more than one. A page is decoded and encoded again, and few
+# pages are read at once, so this bounds the gateway's memory for them.
 PAGE_BYTES_MAX = 4_000_000
 # People wait at most this long for a page; then it ends early, and its counts are incomplete.
 _SURVEY_S_MAX = 8.0
@@ -65,7 +65,7 @@ class DeadLetterPage:
 class Redriven:
     """The result of a redrive, or of a dry run."""
 
-    # Letters sent again; in a dry run, those that would be.
+    # Letters sent again; in a dry run, letters that would be sent again.
     count: int = 0
     # Letters that an earlier redrive has sent again.
     already: int = 0
@@ -184,7 +184,7 @@ class DeadLetters:
 
 
 class RedrivenMarks:
-    """The marks that were read of dead letters that were sent again: a bit for each letter.
+    """Knows which dead letters were sent again, from the marks read so far: a bit for each letter.
 
     They are kept between requests, so a process reads each mark only once. A hundred million
     letters take 12 MB. Marks of letters that Kafka has deleted are dropped.

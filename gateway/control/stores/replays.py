@@ -38,7 +38,7 @@ class ReplayStore:
         return await (await self._following()).newest()
 
     async def change(self, judge: Judge) -> None:
-        """Store the order that `judge` makes of the newest replays, in one step."""
+        """Store the order that `judge` returns for the newest replays, in one step."""
         feed = await self._following()
         for _ in range(_TRIES):
             try:

@@ -43,8 +43,8 @@ class Resends:
         """Send the event; return its destinations. Raise Problem if another resend overtook this.
 
         Each destination has its own transaction, so that memory holds only one copy of the event.
-        The transactions' name differs from that of the stream's redrives, so those continue. A
-        later resend sees the marks of all earlier ones.
+        The transactions' name differs from that of the stream's redrives, so running redrives
+        continue. A later resend sees the marks of all earlier ones.
         """
         try:
             return await self._send(wanted)

@@ -1,7 +1,7 @@
 """Compares the ids in the ledger with those at the same offsets of the log, as Arrow columns.
 
-Nothing else would find a gateway that acknowledges one event at the offset of another: such offsets
-are claimed, delivered and balanced like all others.
+Nothing else would notice that a gateway acknowledges one event at the offset of another: such
+offsets are claimed, delivered and balanced like all others.
 """
 
 from array import array

@@ -133,7 +133,7 @@ class _LogReading:
 
 def _id_of(where: KafkaPartition, record: Any) -> bytes:
     headers = record.headers
-    # Gateways write it first.
+    # Gateways write the id as the first header.
     if headers and headers[0][0] == EVENT_ID:
         named: bytes = headers[0][1]
         return named

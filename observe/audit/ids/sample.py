@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from shared.proof.intervals import Offsets
 
-# Up to WHOLE_MAX events of a minute, all are compared; above, one in SAMPLE_PART, at least
-# SAMPLE_MIN.
+# In a minute with up to WHOLE_MAX events, all are compared; in a larger one, one in SAMPLE_PART,
+# but at least SAMPLE_MIN.
 WHOLE_MAX, SAMPLE_PART, SAMPLE_MIN = 200_000, 100, 10_000
 
 

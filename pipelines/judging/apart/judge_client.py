@@ -157,7 +157,7 @@ class _JudgeProcess:
             return reading.result()
         finally:
             reading.cancel()
-            # Without this, it would still wait on a closed socket.
+            # Otherwise the reading task would still wait on a closed socket.
             await asyncio.wait({reading})
 
     async def _frame(self) -> Answer:

@@ -1,9 +1,9 @@
 """Judges documents and tries events in a process of its own (`python -m` this module).
 
 Spark folds, plans and runs a document's expressions here, in a small JVM, before any other process
-does, so that one that takes all memory, or never ends, harms no other. `judge_client` asks one
-question at a time, and ends the process when an answer takes too long. The process ends by itself
-when its client is gone.
+does, so that an expression that takes all memory, or never ends, harms no other process.
+`judge_client` asks one question at a time, and ends the process when an answer takes too long. The
+process ends by itself when its client is gone.
 """
 
 import os

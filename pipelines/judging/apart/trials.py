@@ -1,7 +1,7 @@
 """Tries pipelines for people who request it at a gateway; writes none of their rows.
 
-The process that has the slot of a trial's key answers it. Trials take turns, in the process that
-judges documents.
+A trial is answered by the process that has the slot of the trial's key. Trials take turns, in the
+process that judges documents.
 """
 
 import asyncio

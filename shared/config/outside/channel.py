@@ -59,7 +59,7 @@ _Concerns: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, config=CONFIG)
 class Channel(ConfigObject):
-    """A target for notices of trouble with a tenant's destinations; the operator's get all."""
+    """Gets notices of trouble with its tenant's destinations; the operator's channels get all."""
 
     name: Name
     via: Via
@@ -95,7 +95,7 @@ class Channel(ConfigObject):
         return self
 
     def is_told(self, concern: Concern, tenant: str) -> bool:
-        """Whether it gets a notice on this subject; those without a tenant are the operator's."""
+        """Whether it gets a notice on this subject; one without a tenant is for the operator."""
         is_ours = self.tenant in {DEFAULT_TENANT, tenant}
         return is_ours and (not self.about or concern in self.about)
 

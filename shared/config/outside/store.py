@@ -47,7 +47,7 @@ class Store:
     """A place for archives."""
 
     name: Name
-    # Everything is stored below the path, if the bucket has one after it.
+    # If the URL has a path after the bucket, everything is stored below that path.
     url: _Url
     # The address of an S3 server other than Amazon's.
     endpoint: Annotated[WebAddress, check(_is_callable, "Hifi never calls {!r}")] | None = None

@@ -24,9 +24,9 @@ _DURATION = re.compile(r"([1-9][0-9]{0,5}) (second|minute|hour|day)s?")
 WINDOW_MS_MAX = 31 * DAY_MS
 LATE_MS_MAX = WITHIN_MS_MAX = 7 * DAY_MS
 GAP_MS_MAX = DAY_MS
-# The most windows that one event can be in.
+# The maximum number of windows that one event can be in.
 OVERLAPS_MAX = 60
-# The most open windows or known keys of one pipeline: nobody looks at more windows.
+# The maximum number of open windows or known keys of one pipeline: nobody looks at more windows.
 WINDOWS_KEPT_MAX, KEYS_KEPT_MAX = 100_000, 400_000
 BY_MAX = 8
 COMPUTES_MAX = 32

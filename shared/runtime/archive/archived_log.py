@@ -27,7 +27,7 @@ from shared.runtime.archive.files import read_object, rows_of
 from shared.runtime.archive.reading import Damage, fetched, listed, miscounted, said_at
 from shared.runtime.archive.stores import OpenStore
 
-# The most objects, and the most bytes as stored, that one look returns.
+# The maximum number of objects, and of their stored bytes, that one look-up returns.
 OBJECTS_MAX, BYTES_MAX = 256, 64 * 1_048_576
 _AT_ONCE = 16
 
@@ -61,7 +61,7 @@ class Piece:
         return self.objects[0].archived.archive
 
     def at_ms(self, at: int) -> int:
-        """Return when Kafka got the event at an offset, to within its object."""
+        """Return when Kafka got the event at an offset, or the first event of the same object."""
         return next(archived.from_ms for archived, _ in self.objects if at < archived.end)
 
     def has(self, at: int) -> bool:

@@ -55,8 +55,8 @@ def archives_of(bucket: OpenStore, tenant: str, stream: str) -> list[str]:
 def lives_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchiveId]:
     """Return the archives of each topic that the stream has had, the newest last.
 
-    Each topic is a life of the stream. Objects older than the names of lives are a life of their
-    own, unless another life continues it.
+    Old objects, whose paths name no topic, count as a separate topic's, unless a named topic's
+    objects continue them.
     """
     names = filter(None, map(life_in, bucket.folders(archive.above)))
     lives = {each: _paths(bucket, each) for each in (archive._replace(life=life) for life in names)}
@@ -85,7 +85,7 @@ def listed(
 ) -> ArchiveListing:
     """List objects of a time range by their manifests, without reading other days.
 
-    Objects older than the names of lives are included if they belong to this life.
+    Old objects, whose paths name no topic, are included if this topic's objects continue them.
     """
     all_paths = {archive: _paths(bucket, archive)}
     if archive.life:

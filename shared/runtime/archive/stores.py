@@ -159,7 +159,7 @@ def _checked_folder(store: Store, folders: Path | None) -> Path:
 
 
 def _keep(path: Path) -> None:
-    """Flush a file and its name to the disk now, which the client leaves to the system."""
+    """Flush a file and its name to the disk now; the client leaves that to the system."""
     for each in (path, path.parent):
         handle = os.open(each, os.O_RDONLY)
         try:

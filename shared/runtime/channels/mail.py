@@ -23,8 +23,8 @@ from shared.runtime.channels.message import Message
 
 # For the whole exchange, from connecting to the last answer.
 WITHIN_S = 20.0
-# The most mails in progress at once. Each tenant has one at most, so a tenant whose addresses make
-# the server slow does not delay other tenants.
+# The maximum number of mails in progress at once. Each tenant has one at most, so a tenant whose
+# addresses make the server slow does not delay other tenants.
 _THREADS = 8
 
 
@@ -50,7 +50,7 @@ class MailServer:
             if self.tls == "tls"
             else smtplib.SMTP(timeout=WITHIN_S)
         )
-        # The name in the certificate: the public API accepts it only if it connects at once.
+        # The expected name in the certificate: the public API takes it only when it also connects.
         smtp._host = self.host  # type: ignore[attr-defined]  # noqa: SLF001
         return smtp
 

@@ -43,8 +43,8 @@ class ChannelSettings(SecretSettings):
     mail_from: Annotated[str, AfterValidator(_sender)] = Field(
         default="", validation_alias="HIFI_MAIL_FROM"
     )
-    # The most mails that a process sends for one tenant in a day, counted for each recipient. There
-    # is a limit because recipients have not consented.
+    # The maximum number of mails that a process sends for one tenant in a day, counted for each
+    # recipient. There is a limit because recipients have not consented.
     mail_tenant_day_max: Annotated[int, Field(ge=1)] = Field(
         default=200, validation_alias="HIFI_MAIL_TENANT_DAY_MAX"
     )

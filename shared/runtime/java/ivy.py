@@ -111,7 +111,7 @@ def fetched(line: str) -> str | None:
 
 
 def last_error(lines: Sequence[str]) -> str:
-    """Return the most informative line about a failure: the last one with a cause, or at all."""
+    """Return the most informative line about a failure: the last one with a cause, or the last."""
     for word in ("Exception", "Host ", "FAILED", "not found", "ERROR", "rror"):
         for line in reversed(lines):
             if word in line:

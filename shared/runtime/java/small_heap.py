@@ -1,9 +1,9 @@
 """Starts a JVM with a heap about as large as the data that it keeps, for shared machines.
 
 By default a JVM starts with a 64th of the machine's memory. Objects that outlive a few collections
-of the young part move to the old part, which is not collected before it is full, so a JVM grows
-for an hour by nothing but garbage. Here a JVM takes its first heap at once, so its size is visible
-from the start.
+of the young part move to the old part, which is not collected before it is full, so a JVM keeps
+growing for an hour, although all growth is garbage. Here a JVM takes its first heap at once, so its
+size is visible from the start.
 """
 
 from collections.abc import Sequence

@@ -41,7 +41,8 @@ _DEFAULT_RETENTION = -1
 # By default Kafka deletes positions of a group without members after a week without a commit.
 _TELL_AGAIN_S = 3_600.0
 _TELL_S, _ASK_AGAIN_S = 0.5, 0.1
-# Lanes per commit, twice a second: a thousand lanes take 1 to 2 s, and a part of a core.
+# The maximum number of lanes in a commit; commits run twice a second. A thousand lanes take 1 to
+# 2 s, and a part of a core.
 _LANES_MAX = 500
 # Kafka answers requests on a connection one by one, and each group's commit waits for its copies.
 _SIDE_BY_SIDE = 16
@@ -75,7 +76,7 @@ class LanePositions:
         self._lane_again_s: dict[str, float] = {}
 
     def enter(self, lane: str, position: Position) -> None:
-        """Enter a lane's position, unless the lane has passed nothing.
+        """Enter a lane's position, if the lane has passed anything.
 
         The position of an idle lane is committed again before Kafka forgets it.
         """
@@ -125,7 +126,7 @@ class LanePositions:
 
     async def commit(self) -> None:
         """Commit due positions; refused ones are tried again the next time."""
-        # The longest waiting lane is first.
+        # The lane that has waited longest comes first.
         due = (lane for lane in list(self._newest) if not self._is_paused(lane))
         await self._commit(islice(due, _LANES_MAX))
 
@@ -201,7 +202,7 @@ class LanePositions:
             log.info("lane.position_not_told", error=why)
 
     async def _tell_side_by_side(self, groups: "LaneGroups") -> dict[str, BrokerResponseError]:
-        """Commit lanes in parallel; return refused lanes with errors, which delay no other lane."""
+        """Commit lanes in parallel, so that no lane delays another; return refused ones' errors."""
         lanes = iter(list(self._under_way))
         refused: dict[str, BrokerResponseError] = {}
 
@@ -241,7 +242,7 @@ class LanePositions:
 
 
 def _refused_names(code: int, group: str, position: Position) -> list[str]:
-    """Return the names without a right, because Kafka only reports that one is missing."""
+    """Return the names that lack a right, because Kafka only reports that some right is missing."""
     if code == GroupAuthorizationFailedError.errno:
         return [group]
     if code == TopicAuthorizationFailedError.errno:
@@ -303,7 +304,7 @@ class LaneGroups:
         }
 
     async def _ask(self, group: str, request: Any) -> Any:
-        # The client has a connection to a broker for each number; a lane always uses the same one.
+        # The client has a connection to a broker for each number; a lane's number never changes.
         number = crc32(group.encode()) % _SIDE_BY_SIDE
         if group not in self._coordinators:
             node = self._client.get_random_node()

@@ -1,8 +1,8 @@
 """Asks the leaders of many Kafka partitions for the ends of their logs, and for ranges of them.
 
-A consumer is made to follow a few topics: it asks for their metadata, and keeps positions. A
-process that looks at hundreds several times a second, and reads other ranges each time, needs one
-plain request to each broker. An error in one Kafka partition does not affect the others.
+A consumer is designed to follow a few topics: it asks for their metadata, and keeps positions. A
+process that looks at hundreds of topics several times a second, and reads other ranges each time,
+needs one plain request to each broker. An error in one Kafka partition does not affect the others.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ _ASK_AGAIN_S = 1.0
 _METADATA_AGE_MS = 60_000
 # A fetch of megabytes may take long.
 _ANSWER_S = 40.0
-# The most one Kafka partition may add to an answer; a single larger record comes whole.
+# How much one Kafka partition may add to an answer; a single larger record comes whole.
 _PARTITION_BYTES_MAX = 2 * 1_048_576
 # A whole answer is in memory at once, with the events made from it.
 ANSWER_BYTES_MAX = 8 * 1_048_576
-# The most of an answer to unpack, divided evenly among the requested partitions: similar events
-# unpack to a hundred times their size. The rest is requested again.
+# How much of an answer to unpack, divided evenly among the requested partitions: similar events
+# unpack to a hundred times their packed size. The rest is requested again.
 _UNPACKED_BYTES_MAX = 32 * 1_048_576
 # The size of a record besides its value.
 _RECORD_BYTES = 500
@@ -56,7 +56,7 @@ _RECORD_BYTES = 500
 _COUNT, _NAME, _HEAD = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">ibi")
 _ASKED, _FOUND = struct.Struct(">iq"), struct.Struct(">ihqq")
 _NO_REPLICA = -1
-# The most cached answers: about topics, and from brokers.
+# How many answers are cached at most: about topics, and from brokers.
 _TOPICS_MAX, _ANSWERS_MAX = 4_096, 16
 
 
@@ -159,7 +159,8 @@ class LogClient:
     ) -> dict[KafkaPartition, int]:
         """Return the first offsets not older than a time; the end if all records are older.
 
-        Absent while no broker answers, even if the end is known: the end would skip records.
+        An offset is absent while no broker answers, even if the end is known: a reader that
+        continued at the end would skip records.
         """
         known = await self._offsets(dict.fromkeys(places, at_ms))
         if late := [where for where, offset in known.items() if offset < 0]:
@@ -345,7 +346,7 @@ def _opened(
         try:
             return _read(where, MemoryRecords(raw), offset, list(aborted), size_max)
         except UnicodeDecodeError:
-            # Other programs than the gateway may write any names of headers.
+            # Programs other than the gateway may use any bytes as names of headers.
             return _read(where, _PatientRecords(raw), offset, list(aborted), size_max)
     except KafkaError as error:
         return FetchAnswer(error=error)

@@ -16,7 +16,7 @@ from shared.runtime.setup_error import OperatorError
 # not stop them for long; Kafka's default is a minute.
 _TRANSACTION_TIMEOUT_MS = 10_000
 
-# Topic, key, value and headers, as in a RecordOut; a row without a value deletes. The Kafka
+# Topic, key, value and headers, as in a RecordOut; a row without a value is a deletion. The Kafka
 # partition comes last, if the key does not decide it.
 Row: TypeAlias = (
     tuple[str, bytes | None, bytes | None, Headers]
@@ -95,11 +95,11 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
 
 
 class KeptWriter:
-    """An only writer that stays open between uses, which must not overlap.
+    """The only writer under its name; it stays open between uses, which must not overlap.
 
-    Beginning a writer takes about twenty requests to Kafka. A writer notices only when it writes
-    that another one has overtaken it. After that, or any other error, the next use begins a new
-    writer.
+    Beginning a writer takes about twenty requests to Kafka. Only when it writes does a writer
+    notice that another one has overtaken it. After that, or any other error, the next use begins a
+    new writer.
     """
 
     def __init__(self, begin: Callable[[], AbstractAsyncContextManager[Write]]) -> None:

@@ -257,7 +257,7 @@ async def start_reader(bootstrap_servers: str, **options: Any) -> KafkaReader:
 async def _require_seen(client: KafkaClient, topics: list[str]) -> None:
     """Raise TopicAuthorizationFailedError for topics that are only hidden from us.
 
-    A list of all topics omits them as if they did not exist, and so would the books.
+    A list of all topics omits them as if they did not exist, and the books would omit them, too.
     """
     # A broker may create a topic on a client's own request.
     asked = MetadataRequest(topics, allow_auto_topic_creation=False)

@@ -42,7 +42,7 @@ _HANG_UPS, _GREET_AGAIN_S = 2, 0.5
 async def refusal(bootstrap_servers: str) -> str | None:
     """Return why Kafka refuses our login; None if it does not, or if no broker answers at all.
 
-    A client only reports that it reached nobody, so another connection is tried for the reason.
+    A client only reports that it reached nobody, so another connection is made to learn the reason.
     """
     access = access_to(bootstrap_servers)
     where, error = await _greeted(bootstrap_servers, access)
@@ -81,7 +81,7 @@ def missing_right(bootstrap_servers: str, error: BaseException | None) -> str | 
     if error is None:
         return None
     if isinstance(error, ClusterAuthorizationFailedError):
-        # It means that a producer may write to no topic at all: we ask clusters for nothing else.
+        # This error means that a producer may not write to any topic: we ask a cluster only that.
         return _no_right(bootstrap_servers, "write to any topic")
     kind = next((words for refused, words in _RIGHTS.items() if isinstance(error, refused)), None)
     if kind is None:

@@ -11,7 +11,7 @@ from shared.runtime.kafka.connection import spark_connection
 # take 8 min before anybody learns of the error (ADR 0027).
 _OUTCOME_TIMEOUT_MS = 45_000
 # About as many events as a broker sends at once, which is a megabyte. Between two polls Spark's
-# source asks for the begin and end of the log, and discards prefetched events.
+# source asks where the log begins and ends, and discards prefetched events.
 _POLL_EVENTS_MAX = 10_000
 
 

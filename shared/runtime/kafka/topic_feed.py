@@ -99,7 +99,7 @@ class TopicFeed(Generic[T]):
 
     async def at(self, position: Position) -> T:
         """Wait until the value includes everything before a position; return the value."""
-        # The value has every record that the client has passed: nothing runs between the two.
+        # The value includes every record that the client has passed: no other task runs in between.
         # The client does not report that it has passed a transaction marker, so poll it.
         while self._follow is None or not await self._follow.has_reached(position):  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(_LOOK_S)

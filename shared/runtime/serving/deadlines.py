@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # Keys in a request's state: the client must stay for its answer; the client has finished sending.
 _WATCHES, _SAID_ALL = "watches", "said all"
-# The most of a body to keep before its reader comes: what uvloop reads at a time.
+# How many bytes of a body to keep at most before its reader begins: as many as uvloop reads at a
+# time.
 _HIGH_WATER_BYTES = 262_144
 # How long a refused client may keep sending (nginx: lingering_timeout 5 s, for silence).
 _LINGER_S = 2.0
@@ -90,7 +91,7 @@ class DeadlineProtocol(PlainProtocol):
         super().data_received(data)
         if self._is_in_head or self._is_idle():
             if self.cycle is cycle and not was_in_body:
-                # Otherwise an unknown part of it belongs to a request before this head.
+                # Otherwise an unknown part of the data belongs to an earlier request.
                 self._head_bytes += len(data)
             if self._head_timer is None:
                 self._await_head()
@@ -174,7 +175,7 @@ class DeadlineProtocol(PlainProtocol):
         self._refuse(BadHead(400, "invalid_http", msg))
 
     def _close_kindly(self) -> None:
-        """Close, but drop the bytes of a client that is still sending for a while.
+        """Close; but if the client is still sending, first drop its bytes for a while.
 
         Otherwise the client would see a reset instead of the answer.
         """

@@ -49,7 +49,7 @@ class SparkCluster:
     files: Mapping[str, Path] = field(default_factory=dict)
     # Variables for the executors' Java half, which reads from Kafka in some sessions.
     told_java: Mapping[str, str] = field(default_factory=dict, repr=False)
-    # The most executors; work begins with the first one.
+    # The maximum number of executors; work begins with the first one.
     executors: int = 1
 
     def options(self, *, slots: int) -> Mapping[str, str]:
@@ -62,7 +62,8 @@ class SparkCluster:
             "spark.executor.cores": str(slots),
             "spark.cores.max": str(slots * self.executors),
             # An executor on a lost machine is given up after this long: within the promised
-            # minute, but after a lease, so that events that it may still send are labelled.
+            # minute, but later than a lease lasts, so that events that it may still send are
+            # labelled.
             "spark.network.timeout": "40s",
             "spark.network.timeoutInterval": "5s",
             # Otherwise YARN would give up after three lost executors in a year.
@@ -106,7 +107,7 @@ class SparkCluster:
         if theirs != (ours := version("hifi-streams")):
             raise SetupError(
                 f"Executors of {self.master} have Hifi {theirs}, but this is {ours}: install the"
-                " same on their machines, or set its interpreter in HIFI_SPARK_PYTHON."
+                " same version there, or set HIFI_SPARK_PYTHON to an interpreter that has it."
             )
 
     def _first_word(self, context: SparkContext) -> str:

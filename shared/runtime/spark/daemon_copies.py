@@ -46,7 +46,7 @@ def is_copied(*, niceness: int) -> bool:
 
 
 def offer_copies(*, niceness: int) -> Held | None:
-    """Offer copies of this process from here on; return in each copy as well."""
+    """Offer copies of this process from now on; return in each copy as well."""
     try:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with _address() as address:

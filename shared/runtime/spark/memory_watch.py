@@ -21,12 +21,12 @@ from shared.runtime.spark.processes import children, processor_s
 
 log = structlog.get_logger()
 
-# The largest share of an executor's processor time for its collectors, over this many looks.
+# The largest share of an executor's processor time for its collectors, over this many checks.
 _SHARE_MAX, _LOOKS = 0.7, 3
-# An executor that ran for less than this between them is not judged.
+# An executor that ran for less than this during these checks is not judged.
 _BUSY_S_MIN = 1.0
 _LOOK_S = 1.0
-# Keep this many looks: as long as the longest jobs take.
+# Keep the results of this many checks: as long as the longest jobs take.
 _KNOWN_LOOKS = 600
 # A job is late because of the collectors if they had more than this share of its executor's
 # processor time; an executor with less than the second share of a processor was idle.
@@ -64,7 +64,7 @@ class _Times(NamedTuple):
     at_ms: int
     # The number of ended executors.
     ended: int
-    # The run times of the other executors' threads, and of their collectors' threads.
+    # The run times of the present executors' threads, and of their collectors' threads.
     ran_s: float
     collected_s: float
 
@@ -96,7 +96,7 @@ class ExecutorWatch:
             thread.join()
 
     def look(self, there: Sequence[int], *, at_ms: int) -> None:
-        """Look once at the existing executors."""
+        """Check the existing executors once."""
         gone = self._known.keys() - there
         self.ended += sum(bool(self._known[pid].collectors) for pid in gone)
         self._known = {pid: self._known.get(pid) or _Executor(pid) for pid in there}
@@ -112,7 +112,7 @@ class ExecutorWatch:
         self._looks.append(_Times(at_ms, self.ended, ran_s, collected_s))
 
     def trouble_since(self, at_ms: int) -> str:
-        """Return what has delayed all jobs since then; empty if nothing has."""
+        """Return what has delayed all jobs since a time; empty if nothing has."""
         looks = [*self._looks]
         before = max(
             (look for look in looks if look.at_ms <= at_ms), default=looks[0] if looks else None

@@ -52,7 +52,7 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
     stalled_after_s: float = Field(default=60.0, gt=0)
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
-    # The most executors of a cluster for this process, with `slots` each.
+    # The maximum number of a cluster's executors for this process, with `slots` each.
     spark_executors: int = Field(default=1, ge=1, le=64, validation_alias="HIFI_SPARK_EXECUTORS")
 
     @property

@@ -37,7 +37,7 @@ class TaskJobs(Generic[Found]):
     """The jobs of one function; any number of threads may run some."""
 
     context: SparkContext
-    # It gets the inputs of one task. It is sent to the workers, so it must include all its needs.
+    # It gets the inputs of one task. It is sent to the workers, so it must include all it needs.
     function: Callable[[Iterable[Any]], Iterable[Found]]
     _templates: dict[tuple[str, str | None, int], _Template] = field(default_factory=dict)
     # The executors at the last request for one.
@@ -62,8 +62,8 @@ class TaskJobs(Generic[Found]):
     ) -> list[Found]:
         """Run a job; return the results of all tasks when the last one has ended.
 
-        Spark has separate worker processes for each environment. Jobs of one place go to the same
-        executor while the executors stay the same and have free slots.
+        Spark has separate worker processes for each environment. Jobs with the same place go to the
+        same executor while the executors stay the same and have free slots.
         """
         near = None if place is None else self._executor(place)
         template = self._template(environment or {}, near, len(tasks))

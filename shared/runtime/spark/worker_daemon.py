@@ -17,7 +17,7 @@ from shared.runtime.spark.daemon_copies import is_copied, offer_copies, worker_n
 
 # For connections to hundreds of destinations; systems allow 1,024 by default, and more on request.
 _DESCRIPTORS = 4_096
-# The most memory of a lanes' worker: many times the sum of all limits in it.
+# The maximum memory of a worker for lanes: many times the sum of all limits in it.
 LANES_BYTES_MAX = 2 * 1024**3
 # Serves one task; returns another value than 0 if its worker may serve no more tasks.
 _Worker: TypeAlias = Callable[[socket.socket, bool], int]
@@ -62,7 +62,7 @@ def _load(*preloaded: str, service: str, data_bytes_max: int | None) -> Any:
         del sys.path_importer_cache[path]
     _limit(resource.RLIMIT_NOFILE, _DESCRIPTORS)
     daemon: Any = import_module("pyspark.daemon")
-    # Spark's side of a task, the module that clearing path caches needs, and ours.
+    # Spark's side of a task, the module that is needed to clear path caches, and our own modules.
     for module in ("pyspark.worker", "importlib.metadata", *preloaded):
         import_module(module)
     daemon.worker = _that_ends_quietly(daemon.worker)

@@ -20,7 +20,7 @@ import lmdb
 
 # It returns bytes, because we ask for no buffers; its types do not say so.
 _Transaction: TypeAlias = Any
-# All processes of a machine that look up rows, times their threads.
+# The number of processes of a machine that look up rows, times their threads.
 _READERS_MAX = 2_048
 # A reader's map has room for a table whose limit was raised, until the reader learns of the new
 # limit. The map takes addresses, and no memory.
@@ -265,7 +265,7 @@ class TableCopy:
 
 
 class WrittenCopy(TableCopy):
-    """A copy that one process at a time writes, of the topic with a given id."""
+    """A copy of the topic with a given id, which one process at a time writes."""
 
     def __init__(self, folder: Path, *, bytes_max: int, topic_id: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)

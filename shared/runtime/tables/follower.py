@@ -42,7 +42,7 @@ _POLL_S = 0.1
 # The records to read at once: some milliseconds of work for each table.
 _RECORDS_MAX = 5_000
 _HOUSEKEEPING_S = 1.0
-# The most rows of each table that expire at once.
+# The maximum number of rows of each table that expire at once.
 _EXPIRED_MAX = 2_000
 # A full table is tried again after this time, as its limit may have been raised.
 _FULL_S = 10.0
@@ -147,7 +147,7 @@ class TableFollower:
         return is_full or now_s > self._assigned_until_s
 
     async def _assigned(self, reader: KafkaReader, tables: Collection[Table]) -> Follow | None:
-        """Open copies of new tables, close those of gone ones; follow all from their positions."""
+        """Open copies of new tables, and close old ones; follow all from their positions."""
         for topic, each in list(self._followed.items()):
             if each.table not in tables or each.full_until_s:
                 self._close(topic)

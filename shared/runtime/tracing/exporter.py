@@ -18,7 +18,8 @@ from shared.runtime.tracing.spans import TraceSpan, as_otlp
 
 log = structlog.get_logger()
 
-# The most waiting spans, about 2 MB. One tenant or destination may fill a quarter in a round.
+# The maximum number of waiting spans, about 2 MB. One tenant or destination may fill a quarter in a
+# round.
 WAITING_MAX = 4_096
 SHARE_MAX = WAITING_MAX // 4
 _REQUEST_SPANS_MAX = 512

@@ -1,4 +1,4 @@
-"""The destinations of a chaos run behave as their moods say, and remember the events they took."""
+"""The destinations of a chaos run follow their moods, and remember the events that they took."""
 
 import json
 import socket

@@ -210,7 +210,7 @@ FORGED: dict[str, tuple[Forge, str]] = {
         "in not_passed than delivered",
     ),
     "more ids than events": (said(1, id_count=131), "131 ids for 130 events"),
-    "more compared than there was": (said(0, compared=151), "has compared 151 of 150"),
+    "more compared than there was": (said(0, compared=151), "that 151 of 150 events were compared"),
     "another stream's": (said(2, stream="others"), "is about others"),
     "a time within a minute": (said(2, minute_ms=M0 + 1), "is not a minute"),
     "a word more": (said(2, note="believe me"), "does not have the fields"),
@@ -243,7 +243,7 @@ def test_a_name_that_stands_twice_and_ids_that_were_not_signed_are_refused(tmp_p
     ids = tmp_path / "ids"
     for mine, minute_ms, sentence in (
         (IDS[1:], M0, "The list has 149 ids, but 150 were signed"),
-        ([*IDS[1:], "x"], M0, "but other ones"),
+        ([*IDS[1:], "x"], M0, "but they differ"),
         (IDS, M0 + 120_000, "no statement about that minute"),
     ):
         ids.write_text("\n".join(mine))

@@ -337,7 +337,7 @@ def test_a_retry_after_is_kept_whatever_the_clock_of_delivery_says(ahead_ms: int
         plan = plan_for(sample(destination), clock=lambda: at_ms + ahead_ms)
         plan = replace(plan, schedule=RetrySchedule())
         (row,) = [one for one in run(events(1), plan) if one.topic == retry_topic("30s")]
-        # Kafka stamps the record by its own clock, which alone says when the event goes again.
+        # Kafka stamps the record by its own clock, which alone decides when the event is due again.
         waits = RecordIn(Origin(row.topic, 0, 0), at_ms, row.key, row.value, row.headers)
         seen = len(destination.requests)
         for after_ms, is_sent in ((59_900, False), (60_500, True)):

@@ -94,7 +94,8 @@ def test_a_destination_that_is_well_is_looked_up_now_and_then(
         )
         outcomes = run(plan, 50)
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 50)]
-    # Looks: before the first request, after it, and at the end, which records the other 49.
+    # The state is read before the first request, after it, and at the end, which records the
+    # other 49.
     assert looks == 3
     assert kept(tmp_path).flow.attempts == {"ok": 50}
     assert kept(tmp_path).flow.tasks == {}
@@ -106,7 +107,7 @@ def test_the_first_failure_is_told_at_once_and_the_breaker_opens(
 ) -> None:
     with scripted_destination(lambda number, _: Reply(200 if number < 5 else 503)) as destination:
         to = sample(destination)
-        # Each of 60 rows has its own time box: do not wait in each while the destination is down.
+        # Each of the 60 rows has its own time box, so no row may wait for the destination.
         plan = plan_for(
             to, follows_until_s=math.inf, calm_s=60.0, flow_folder=tmp_path, trouble_wait_s_max=0.0
         )

@@ -101,7 +101,7 @@ def test_who_has_most_connections_gives_way_first(monkeypatch: pytest.MonkeyPatc
 
 
 def test_whether_others_may_have_sent_the_same_is_asked_once_it_is_connected() -> None:
-    """A process may stand still while it connects, for longer than its lease lasts."""
+    """A process may freeze while it connects, for longer than its lease lasts."""
 
     async def send(to: ScriptedDestination) -> None:
         sender, sample = Sender(allows_private=True, box=BOX), a_destination(to.url)

@@ -92,7 +92,7 @@ def test_a_token_is_fetched_once_and_used_again() -> None:
     assert request.body == b"grant_type=client_credentials&scope=events%3Awrite"
 
 
-# The token's lifetime in the service's answer -> whether the token is usable.
+# The token's lifetime, as the token service states it -> whether the token is usable.
 LIVES = {
     "1" * 400: False,
     "9" * 5_000: False,

@@ -67,7 +67,7 @@ def test_a_worker_that_stands_still_holds_up_no_other_for_long(tmp_path: Path) -
     for _ in range(100):
         with store.hold(LIMITS, now_ms=NOW_MS) as held:
             held.park({"over_rate": 1})
-    # The store waits for the lock once, not at each look, and keeps counts from that time.
+    # The store waits for the lock once, not each time, and keeps the counts of the meantime.
     assert time.monotonic() - begun_s < 5
     assert held.flow.parks == {"over_rate": 100}
     assert worker.is_alive()

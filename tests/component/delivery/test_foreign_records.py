@@ -1,4 +1,4 @@
-"""A record written without the gateway is at most one dead letter, and never ends a lane."""
+"""A record written without the gateway becomes at most one dead letter, and never ends a lane."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """With `order = "stream"` a destination gets one request at a time, and no event overtakes.
 
-Like a lane, each step continues where the one before has ended, according to its mark.
+Each step continues, like a lane, from the position in the mark that the previous step wrote.
 """
 
 import json
@@ -77,7 +77,7 @@ def drained(ground: Ground, *, within_s: float = 60.0) -> list[StrandEnd]:
 
 
 class Moody:
-    """Fails for a while, in all possible ways, and counts the requests that it has at once."""
+    """Fails for a while, in all possible ways, and counts how many requests it gets at once."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)

@@ -26,13 +26,13 @@ def test_a_tenant_has_a_quarter_and_who_waits_has_what_others_leave() -> None:
     }
     for place in places.values():
         room.enter(place)
-    # The second reply of tenant a waits for a share, and tenant e for room.
+    # The second reply of tenant a waits for the tenant's share, and tenant e's reply for room.
     assert went == ["a1", "b1", "c1", "d1"]
     room.leave(places["b1"])
     assert went[4:] == ["e1"]
     room.leave(places["a1"])
     assert went[5:] == ["a2"]
-    # A place that leaves before its turn frees nothing.
+    # A place that is given up before it got any room frees none.
     room.enter(places["b1"])
     room.leave(places["b1"])
     assert room.held_bytes == 16

@@ -132,7 +132,7 @@ def test_an_empty_report_of_our_type_is_none_and_an_empty_207_is_a_success() -> 
     "content_type", ["application/json", "application/problem+json", "text/plain"]
 )
 def test_a_report_that_is_packed_unasked_leaves_all_of_it_in_doubt(content_type: str) -> None:
-    """Taken for the answer of a destination without reports, it would make all delivered."""
+    """If it were taken for an answer without a report, all events would count as delivered."""
     headers = {"content-type": content_type, "content-encoding": "gzip"}
     reply = Reply(207, headers, gzip.compress(REPORT))
     with scripted_destination(always_with(reply)) as destination:

@@ -176,7 +176,7 @@ def test_an_old_answer_serves_while_there_is_no_new_one(monkeypatch: pytest.Monk
             await ask(resolver, "shop.example")
             is_up = False
             assert await ask(resolver, "shop.example") == HERE
-            # But a forgotten answer is not used: its address did not answer.
+            # But an answer is forgotten, and not used, after its address did not answer.
             resolver.forget("shop.example")
             with pytest.raises((NoSuchHostError, ResolverDownError)):
                 await ask(resolver, "shop.example", within_s=0.05)

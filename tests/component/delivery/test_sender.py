@@ -192,7 +192,7 @@ def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_connection_given_up_while_it_waited_is_replaced() -> None:
-    """The server closed it while it was idle: that is no failure and makes no duplicate."""
+    """The server closed an idle connection: that is no failure and makes no duplicate."""
     connections = []
 
     def serve_one(connection: socket.socket) -> None:
@@ -225,7 +225,7 @@ def test_a_request_lost_with_an_old_connection_is_sent_again_and_says_so() -> No
         heads.append(read_request(connection))
         connection.sendall(OK)
         if len(heads) == 1:
-            # The second request arrives, and the connection is closed instead of an answer.
+            # The second request arrives, but the connection is closed without an answer.
             heads.append(read_request(connection))
 
     with raw_server(serve_once_then_drop) as url:

@@ -210,7 +210,7 @@ def test_what_kafka_does_not_take_is_not_done_and_nobody_else_fails(
 
 @pytest.mark.parametrize("end", [4, None])
 def test_whoever_has_sent_all_shares_requests_with_nobody(ground: Ground, end: int | None) -> None:
-    """A single event must need few looks at the flow: each is a third of the event's cost."""
+    """A single event must read the flow only a few times: each read is a third of its cost."""
     looks: list[int] = []
     hold = FlowStore.hold
 
@@ -223,7 +223,7 @@ def test_whoever_has_sent_all_shares_requests_with_nobody(ground: Ground, end: i
     ground.kafka.write(events(4))
     ground.destination("a")
     assert ground.run(a=Span(2, end))["a"].at == 4
-    # Looks: before the one request, after it, and, if more could have come, at the end.
+    # The flow is read before the request, after it, and, if more could have come, at the end.
     assert len(looks) == (2 if end else 3)
     record = open_flow_record((folder / "demo.a.json").read_bytes())
     assert record is not None

@@ -1,4 +1,4 @@
-"""Refused certificates: theirs, without the right name, and ours, reported by an alert."""
+"""Refused certificates: we refuse servers' with a wrong name; servers refuse ours by an alert."""
 
 import asyncio
 import select
@@ -86,7 +86,7 @@ def test_who_does_not_take_our_certificate_is_told_apart(
 
 
 def test_a_client_certificate_that_is_missing_is_asked_for_in_words(authority: Authority) -> None:
-    """RFC 8446, 4.4.2.4: a server without one may abort with `certificate_required`."""
+    """RFC 8446, 4.4.2.4: a server that gets none may abort with `certificate_required`."""
     attempt = ask_of_a_server_that_asks(authority, ssl.TLSVersion.TLSv1_3)
     assert attempt == NoResponse(
         Failure.CLIENT_CERTIFICATE_REFUSED,

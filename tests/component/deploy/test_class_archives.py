@@ -31,7 +31,7 @@ def archive_of(java: Java, folder: Path) -> ClassArchive:
 
 
 def said(java: Java, *options: str) -> str:
-    """Return the output of a JVM that must run from the given archive, or makes one."""
+    """Return the output of a JVM that uses or makes an archive, as the options say."""
     ran = subprocess.run(
         [java.path, *options, "-version"], capture_output=True, check=True, text=True, timeout=60
     )

@@ -94,7 +94,7 @@ def text(words: str) -> bytes:
 
 
 def folder(total: int, free: int, *sizes: int) -> bytes:
-    """Encode a part of Kafka's DescribeLogDirsResponse 4: lengths are plus one, 0 means no tag."""
+    """Encode a part of Kafka's DescribeLogDirsResponse 4: lengths plus one, and 0 for no tags."""
     partitions = b"".join(struct.pack(">iqqb", 0, size, 0, 0) + b"\0" for size in sizes)
     topic = text("orders") + bytes([len(sizes) + 1]) + partitions + b"\0"
     topics = b"\x02" + topic

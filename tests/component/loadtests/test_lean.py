@@ -1,4 +1,4 @@
-"""A step without Locust counts like Locust's: from due times, in an open loop, every answer."""
+"""A step without Locust counts as Locust does: every answer, from its due time, in an open loop."""
 
 import pytest
 

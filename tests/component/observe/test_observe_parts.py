@@ -128,7 +128,7 @@ def test_a_memory_that_was_cut_anywhere_or_is_all_zeros_is_none(tmp_path: Path) 
 
 
 def test_a_memory_of_before_ids_were_read_again_is_none(tmp_path: Path) -> None:
-    """A memory from before that change has ids, but not their places."""
+    """A memory that an older version wrote has ids, but not their places."""
     minute = {"acked": {1: [[0], [9]]}, "overwritten": [], "accepted_at_ms": 5, "ledger": {}}
     ledger = {"minutes": {M0: minute}, "claimed": {1: [[0], [9]]}, "from_log": {}}
     others: dict[str, Any] = {"outcomes": {}, "closed": {}, "done": {}, "first_outcome": {}}

@@ -1,6 +1,6 @@
 """Seeded histories of a lane whose owners die between outcomes and mark, beside a retrier.
 
-Each event must arrive. A second arrival must be labelled, and without a death nothing may be.
+Each event must arrive. A second arrival must be labelled; without a death no event may be labelled.
 """
 
 from contextlib import ExitStack
@@ -46,7 +46,7 @@ class CopyHistory(Second):
             self.retry()
 
     def retry(self) -> None:
-        """Have the retrier send all waiting events; those not taken wait again."""
+        """Have the retrier send all waiting events; those that are not accepted wait again."""
         new = [row for row in self.outlet.rows[self.seen :] if row.topic.startswith(RETRY_PREFIX)]
         self.seen = len(self.outlet.rows)
         self.waiting += new

@@ -199,7 +199,7 @@ def test_what_outlives_the_lease_counts_only_if_nobody_else_has_it(
 def test_one_that_does_not_answer_holds_up_nobody_behind_it_in_the_log(
     ground: Ground, to: Callable[[str, Script], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one record per fetch, later ones would otherwise find the time box over."""
+    """With one record per fetch, the time box could otherwise end before later ones are read."""
     fetch = ground.kafka.fetch
 
     async def fetch_one(node: int, position: Any, **options: Any) -> Any:

@@ -98,7 +98,7 @@ def test_20_000_waiting_events_drain_without_a_storm(
         parked: list[RecordIn] = []
         for start in range(0, WAITING, MICRO_BATCH):
             parked += back(run(left[start : start + MICRO_BATCH], plan))
-        # While it is dead, a dozen requests are sent, and nearly all events wait without one.
+        # While the destination is dead, it gets a dozen requests; nearly all events wait unsent.
         assert len(destination.requests) <= 14
         assert len(parked) == WAITING
         down = len(destination.requests)
@@ -112,7 +112,7 @@ def test_20_000_waiting_events_drain_without_a_storm(
             for start in range(0, len(left), MICRO_BATCH):
                 again += back(run(left[start : start + MICRO_BATCH], plan))
             if len(again) == len(left):
-                # The breaker is still open, so only its time moves.
+                # Nothing was sent, as the breaker is still open: advance its clock.
                 breaker_ahead_ms += LOOK_MS
             left = again
         assert destination.accepted_ids == Counter(f"e{n}" for n in range(WAITING))

@@ -75,7 +75,7 @@ class Senders:
     def run(self) -> None:
         while not self.stop.is_set():
             self.sent.append(self.hifi.send({"text": "x" * 100}))
-            # These events go as one text.
+            # These events are sent as one text.
             self.sent.extend(self.hifi.send_many([{"text": "y" * 100}] * 7))
 
     @contextmanager
@@ -160,7 +160,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
 
 
 def told(client: list[str], kafka: Cluster, *, kills: int) -> None:
-    """Do the same with a client in another language."""
+    """Kill the gateway while a client in another language sends; then check all its promises."""
     stream = new_stream(kafka.bootstrap_servers)
     with replaceable(kafka) as gateway:
         gateway.start()

@@ -1,7 +1,7 @@
 """A stream keeps its order through every answer of its destination and every kill.
 
-Each day one worker is killed; `make test-long ARGS="-k in_its_order --kills=10"` kills workers and
-drivers this often.
+The usual run kills one worker. `make test-long ARGS="-k in_its_order --kills=10"` also kills a
+worker ten times, and a driver ten times.
 """
 
 import random
@@ -108,7 +108,7 @@ def test_one_event_holds_up_all_behind_it_and_no_other_destination(ground: Groun
     books = ground.hifi.balance(ground.to.id)
     assert (books.acked, books.queued, books.waiting) == (20, 20, 0)
     ground.mood.is_down = False
-    # After a person's request the event does not wait for its time.
+    # When a person resumes the destination, the event does not wait until it is due.
     ground.hifi.change(replace(ground.to, resumed_at_ms=now_ms()))
     ground.check()
     wait_until(lambda: not ground.is_held(), what="the lane continues", timeout_s=PATIENCE_S)

@@ -1,7 +1,7 @@
 """No kill in mid-batch loses an event, and an event that arrives twice is labelled.
 
-Each run kills one worker; `make test-long` also kills a driver and all of Hifi three times, and
-each of them thirty times, or fewer with its ARGS="-k many_times --kills=10".
+The usual run kills one worker. `make test-long` also kills a driver and all of Hifi three times,
+and then each of the three kinds thirty times; ARGS="-k many_times --kills=10" makes that ten times.
 """
 
 import json
@@ -184,7 +184,7 @@ def _come_back(campaign: Campaign) -> None:
     """Restart as `hifi up` does, but without its wait for a service that dies too often."""
     stack = campaign.hifi.stack
     stack.restarts.forgive()
-    # Kafka first: a service that finds no Kafka ends at once, and the next look starts it again.
+    # Kafka first: a service that finds no Kafka ends at once, and the next check restarts it.
     stack.look_after()
 
     def is_back() -> bool:
@@ -232,7 +232,7 @@ def _ticks(pid: int) -> int:
 
 
 def _stat(pid: int, nth: int) -> int | None:
-    """Return a number of /proc/PID/stat, counted from the state that follows the command."""
+    """Return a field of /proc/PID/stat; field 0 is the state, which follows the command's name."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[nth])
     except OSError:

@@ -94,8 +94,7 @@ def test_a_lane_in_trouble_rests_and_wakes_up_for_a_pause_and_for_its_destinatio
                 time.sleep(0.1)
             return micro_batches(port, to) - before
 
-        # A lane that waits for its time box looks like a resting one; trouble lasts longer than a
-        # box.
+        # For the length of a time box, a busy lane looks like a resting one, so measure for longer.
         wait_until(lambda: made_in_3_s() >= 1, what="the destination is tried")
         wait_until(
             lambda: made_in_3_s() + made_in_3_s() + made_in_3_s() <= 3, what="the lane rests"
@@ -157,7 +156,7 @@ def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: Run
         (b"k", b"6", [("a", b"1"), ("b", None), ("c", b","), ("c", b""), *timed]),
     ]
     with scripted_destination() as destination:
-        # Asking for the envelope's facts shows that they arrived, too.
+        # This format sends the facts of the envelope, which shows that they arrived, too.
         to = Destination(stream="odd", name="to", url=destination.url, body_format="cloudevents")
         hifi.add(to)
         change(hifi, replace(to, latency="realtime"))

@@ -58,7 +58,7 @@ def gets_nearly_all(
     share: float,
     parallel_max: int = 4,
 ) -> None:
-    """Check that Hifi sends `share` of the rate at a known limit, measured beside it."""
+    """Check that Hifi reaches `share` of its rate with a known limit, measured at the same time."""
     found, told = AtOnce(limit, status), AtOnce(limit, status)
     could = round(seconds * limit / ANSWER_S)
     ids = [{"id": f"{number}"} for number in range(could)]

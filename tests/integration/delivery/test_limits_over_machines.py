@@ -1,6 +1,6 @@
-"""Three machines, each with its own flow files, keep a destination's limits by its own count.
+"""Three machines, each with its own flow files, keep limits; the destination itself counts.
 
-Real Kafka, real HTTP, a process for each; only their events come from no lane.
+Kafka and HTTP are real, and each machine is a process; only the events do not come from a lane.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Counting:
     answer_s: float
     busy: int = 0
     sent: list[tuple[float, str]] = field(default_factory=list)
-    # How many requests were under way from each time on.
+    # Each time at which the number of requests under way changed, and the new number.
     at_once: list[tuple[float, int]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     # The answer to a machine's next request; requests without one are accepted.

@@ -64,7 +64,7 @@ def test_dead_letters_that_cannot_be_written_stop_the_lane_and_lose_nothing(
     hifi: RunningHifi,
 ) -> None:
     with scripted_destination() as destination:
-        # Single events: refused halves, over several tries of a task, would open the breaker.
+        # One event per batch: refused halves, over several tries of a task, would open the breaker.
         to = Destination(stream="unwritable", name="to", url=destination.url, batch_count_max=1)
         hifi.add(to)
         # A cold lane parks events that it has no time for, and then the retrier would die instead.

@@ -53,7 +53,9 @@ def test_what_only_the_archive_has_is_sent_again_once_out_of_it(
         post_all(hifi, stream, old)
         archive = ArchiveId("default", stream, pipeline.name)
         wait_until_kept(bucket_of(folder_of(hifi)), archive, count)
-        assert "Kafka has all of replayed-old since then" in run(hifi, *whole, fails=True)
+        assert "Kafka has all events of replayed-old from that time on" in run(
+            hifi, *whole, fails=True
+        )
         asyncio.run(forget(hifi.kafka, asyncio.run(ends_of(hifi.kafka, stream))))
         post_all(hifi, stream, new)
         hifi.wait_for_balance(

@@ -1,8 +1,8 @@
 """A spike of traffic on two delivery processes becomes as late as the simulation predicts.
 
-Each process has a core to itself, as an instance has, and requests of one event, so that the
-processes are the bottleneck and not the writer or the receiver. The same test first rates both; the
-simulation knows nothing of this machine but that rating.
+Each process has a core to itself, as an instance has, and sends requests of one event. So the
+processes are the bottleneck, not the writer or the receiver. The same test first rates both
+processes; that rating is all that the simulation knows about this machine.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ SEARCH_S, RATE_S, WARM_S = 10.0, 20.0, 5.0
 USE, SPIKE = 0.6, 3
 BASE_S, SPIKE_S, AFTER_S = 10, 60, 60
 LOOK_S = 1.0
-# How many phases are written after the spike, and in the end; the share of the peak to which the
-# ages must have fallen by then, for this many looks.
+# The number of phases written when the spike is over, and when all is written. Measuring ends
+# earlier if, after the spike, the ages stay below this share of the peak for this many samples.
 SPIKED, AFTER, PASSED, LATEST = 2, 3, 0.9, 5
 
 
 def destinations(sink: LagSink) -> list[Destination]:
-    """Find as many destinations in each half of the slots: each process has one half."""
+    """Find equally many destinations in each half of the slots: each process has one half."""
     found: list[list[Destination]] = [[] for _ in range(PROCESSES)]
     for number in count():
         to = Destination(f"s{number}", "spike", sink.url("quick"), body_format="single")

@@ -171,7 +171,7 @@ def test_workers_die_two_at_once_and_all_goes_on_with_others(
         ExitStack() as shops,
         standalone(tmp_path, workers=4) as spark,
     ):
-        # Their names spread these over both executors.
+        # These destinations have names that spread them over both executors.
         of_stream = {
             f"killed{kills}-{number}": shops.enter_context(
                 scripted_destination(lambda _, __: ANSWER)
@@ -200,7 +200,7 @@ def test_workers_die_two_at_once_and_all_goes_on_with_others(
             for stream, shop in of_stream.items():
                 mine = [each for each in traffic.ids if each.startswith(f"{stream}-")]
                 assert_each_came_and_repeats_say_so(shop, mine)
-    # Some events were under way when they died.
+    # Some events were under way when the workers died.
     assert max(count for shop in of_stream.values() for count in shop.accepted_ids.values()) > 1
 
 

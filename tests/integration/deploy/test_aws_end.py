@@ -237,7 +237,7 @@ def certificate_of(kafka: Cluster) -> str:
 
 
 def own(name: str, folder: Path, urls: list[str]) -> dict[str, str]:
-    """Return the settings that each of several machines on this one needs for itself."""
+    """Return the settings that must differ between the machines, as all of them run on this one."""
     port, metrics = (url.rpartition(":")[2] for url in urls)
     named = {"METRICS_HOST": "127.0.0.1", "METRICS_PORT": metrics, "FOLDER": str(folder / name)}
     match name:

@@ -127,7 +127,7 @@ def test_one_owner_per_data_folder(tmp_path: Path, jars_cache: Path) -> None:
     sys.platform != "linux", reason="only Linux signals a child whose parent was killed"
 )
 def test_a_killed_parent_takes_its_broker_along(tmp_path: Path, jars_cache: Path) -> None:
-    # Started from a thread that ends at once: the kernel's request follows the starting thread.
+    # Started from a thread that ends at once: the kernel watches the thread that starts a child.
     code = (
         "import sys, threading; from pathlib import Path\n"
         "from deploy.local.cluster import Cluster\n"
@@ -240,7 +240,7 @@ async def _acknowledged(servers: str, topic: str, value: bytes) -> bool:
     else:
         return True
     finally:
-        # A producer that still holds a record would try to send it for as long as it takes.
+        # A producer that still holds a record would never stop trying to send it.
         producer._sender.sender_task.cancel() if producer._sender.sender_task else None
         await producer.client.close()
         producer._closed = True

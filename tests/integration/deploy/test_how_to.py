@@ -72,7 +72,7 @@ def _read(hifi: RunningHifi, folder: Path, page: str) -> None:
     _have_its_document(folder, page)
     if page == RECEIVE and not has_compiler():
         make_java(folder, sources.ROOT / "examples" / "java" / "Receive.java")
-    # The tutorial proves a minute that is over.
+    # The tutorial verifies a minute that is over.
     dated(folder, minutes_ago=10)
     run_page(Terminal(folder, _environ(hifi)), commands)
 

@@ -1,4 +1,4 @@
-"""A destination that is added after its stream's minutes were signed has a line that adds up."""
+"""If a destination is added after minutes of its stream were signed, its line adds up anyway."""
 
 import json
 import subprocess

@@ -36,8 +36,8 @@ from tests.support.servers.scripted_destination import Reply, Request, always, s
 
 pytestmark = [
     pytest.mark.integration,
-    # A TLS connection that a client drops first says goodbye to its broker. A loop that ends at
-    # once has no time for that: the garbage collector then closes its socket.
+    # When a client drops a TLS connection, the connection says goodbye to its broker first. A loop
+    # that ends at once has no time for that: the garbage collector then closes its socket.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -170,7 +170,7 @@ def test_every_event_goes_its_whole_way(locked: LockedHifi) -> None:
     ids.write_text("".join(f"e{n}\n" for n in range(5)))
     data = ["--data", str(locked.folder)]
     wanted = ["--stream", "way", "--minute", str(minute_ms), "--ids", str(ids), *data]
-    # The auditor's Spark starts beside the others', and with few cores after them.
+    # The auditor's Spark starts beside the others', or after them if there are few cores.
     wait_until(
         lambda: locked.command("verify", *wanted).wait() == 0,
         what=lambda: f"the statement is there: {locked.command('verify', *wanted).err}",

@@ -1,6 +1,6 @@
 """`hifi up` as a person uses it: start, send, look, kill, stop, start again; all of it real.
 
-The tests of one module share one life of the data folder, in the order of the file.
+The tests of one module share one data folder, and run in the order of the file.
 """
 
 import json
@@ -195,7 +195,7 @@ def test_the_next_start_finds_its_data_and_delivers_nothing_twice(place: Place) 
     # After kill -9 only the kernel can clean up.
     again.send(signal.SIGKILL)
     again.wait()
-    # A JVM that is to leave a class archive writes it first.
+    # A JVM whose options ask for a class archive writes it before it ends.
     again.leaves_nothing(timeout_s=PATIENCE_S / 2)
     assert place.all_ports_are_free()
 

@@ -29,7 +29,7 @@ EVENTS = 1_000
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Find the wheel's Java, while a search for another finds Java 11, twice."""
+    """Find the wheel's Java where JAVA_HOME and PATH both have a Java 11."""
     java_that_says('openjdk version "11.0.22"', home=tmp_path / "old")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "old" / "bin"), os.environ["PATH"]]))

@@ -221,7 +221,7 @@ def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> Non
     seen: set[str] = set()
     for request in accepted:
         ids = {event["id"] for event in request.events}
-        # A worker may outlive its driver by a moment and send its events: for the first time.
+        # A worker may outlive its driver by a moment, and still send events for the first time.
         if ids & seen:
             assert request.headers.get("hifi-maybe-duplicate") == "1"
         seen |= ids

@@ -233,15 +233,15 @@ def test_a_config_feed_survives_its_kafka_and_says_how_old_it_is(kafka: Cluster)
         await feed.start()
         try:
             assert feed.problem is None
-            # Like after a bug or a broken record: the follower must start again.
+            # As after a bug or a broken record, the follower must start again.
             reader, feed._reader = feed._reader, None
             assert reader is not None
             await reader.close()
             name = f"s-{uuid.uuid4().hex}"
             await write_config(servers, [Stream(name)])
             await until(lambda: name in feed.configuration.streams)
-            # Nothing new arrives; the age is the time since Kafka last confirmed that, which is
-            # rare.
+            # Nothing new arrives; the age is the time since Kafka last confirmed this, which it
+            # does rarely.
             answers = set()
             for _ in range(60):
                 await asyncio.sleep(0.05)

@@ -180,7 +180,7 @@ def test_an_idle_writer_is_not_kept(kafka: Cluster, monkeypatch: pytest.MonkeyPa
 def test_a_change_that_could_not_be_read_back_leaves_no_writer(
     kafka: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next change would be judged without it: Kafka shows a transaction after its commit."""
+    """The next change would be judged without the unread one, which Kafka shows only later."""
     servers, begun, written = kafka.bootstrap_servers, list[str](), asyncio.Event()
     first, second = (Stream(f"unread-{number}-{uuid.uuid4().hex}") for number in range(2))
 

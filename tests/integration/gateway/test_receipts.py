@@ -239,7 +239,7 @@ def test_a_delivered_a_dead_and_a_waiting_event_are_told_apart(hifi: RunningHifi
             tries = last[-1]["failed_tries"]
             return {(each["attempt"], each["status"], each["text"]) for each in tries}
 
-        # The answers to delivery, and later ones to the retrier.
+        # One answer was given to delivery, and the later one to the retrier.
         both = {(1, 503, "what late gets"), (2, 503, "what late gets")}
         wait_until(lambda: both <= rounds(), what=lambda: f"both rounds' answers; {last[-1]}")
         assert all(each["events"] == ["late"] for each in last[-1]["failed_tries"])

@@ -129,7 +129,7 @@ def carry_out(
     until: Any = None,
     rivals: int = 1,
 ) -> None:
-    """Run one retrier, or several that think so, until the replays are over or `until` is true."""
+    """Run one retrier, or rivals who each think so, until replays are over or `until` is true."""
     servers = kafka.bootstrap_servers
 
     async def run() -> None:
@@ -151,7 +151,7 @@ def carry_out(
 
 
 async def until_kafka_knows_the_group(servers: str) -> None:
-    """Wait: an interrupted replay forgets how much it queued; a new group takes Kafka seconds."""
+    """Wait: a new group takes Kafka seconds; a replay that stops earlier forgets what it queued."""
     fenced = FencedPositions(servers, GROUP)
     try:
         async with asyncio.timeout(30):
@@ -210,7 +210,7 @@ def test_whoever_takes_it_over_leaves_nothing_out_and_sends_nothing_twice(
 ) -> None:
     assert create(gateway, id="moved", rate_per_s=5).status_code == 201
     place = (STREAM, "moved")
-    # Each ends the other at any point.
+    # Either retrier may end the other one, at any point.
     for sent in (5, 10, 15):
         carry_out(
             kafka, place, rivals=2, until=lambda known, least=sent: known.progress.sent >= least

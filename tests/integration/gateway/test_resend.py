@@ -41,7 +41,7 @@ pytestmark = pytest.mark.integration
 
 STREAM = "again"
 PATH = f"/v1/streams/{STREAM}/events:resend"
-# The fates of the six events at `to`; nothing is known of `quiet`.
+# The fates of the six events at `to`; nothing is known about their fates at `quiet`.
 DELIVERED, DEAD, WAITING, QUEUED, SECOND_DEAD, THIRD_DEAD = (f"e{n}" for n in range(6))
 
 OWNER, OWNS = a_key("owner", "admin")

@@ -212,7 +212,7 @@ def test_who_waits_takes_no_place_from_other_tenants(
     newer = page(gateway, limit=1)["newer"]
 
     def wait() -> None:
-        # Ask again if another look has taken the last place.
+        # Ask again if another request has taken the last place.
         while ask(gateway, after=newer, wait_s=15).status_code == 429:
             time.sleep(0.05)
 

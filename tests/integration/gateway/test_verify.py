@@ -191,7 +191,7 @@ def test_a_list_of_ten_thousand_is_laid_beside_what_was_signed(
     missing = {"e0", "e5000", "e9999"}
     ended = verify(gateway, public_key, [each for each in (*ALL, *LATER) if each not in missing])
     assert told(ended) == (3, sorted(missing)), ended.output
-    assert "2 ids in the list not of this minute." in ended.stderr
+    assert "Not of this minute: 2 ids in the list." in ended.stderr
     later = verify(gateway, public_key, LATER[1:], minute_ms=MINUTE + MINUTE_MS)
     assert told(later) == (3, ["later-1"])
     assert told(verify(gateway, public_key, ALL, minute_ms=WILD)) == (3, list(WILDS))

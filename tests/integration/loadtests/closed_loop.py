@@ -1,4 +1,4 @@
-"""Loads a server as Locust's own rate control does: the control of the test beside it."""
+"""Loads a server with Locust's own rate control, with which test_stall.py compares ours."""
 
 from locust import FastHttpUser, constant_throughput, events, task
 

@@ -1,6 +1,6 @@
 """Beside tenants at their worst, nothing of Hifi ends, and all of a neighbour's events arrive.
 
-How long it takes is measured by test_worst_neighbour.py, which takes long.
+The delays are measured by test_worst_neighbour.py, which runs for a long time.
 """
 
 import pytest

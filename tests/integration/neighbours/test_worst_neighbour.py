@@ -28,7 +28,7 @@ from tests.support.pipelines.installed_functions import install
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 
-# The time after which a worst tenant has begun.
+# How long a worst tenant takes to begin.
 _BEGUN_S = 0.5
 _BUILD = Path("build")
 _NICE = -10
@@ -90,7 +90,8 @@ def scene(
     try:
         operator_key = (settings.folder / "operator-key").read_text().strip()
         key = make_tenant(stack.gateway, operator_key, "steady", {})
-        # The measuring threads, this one and those it starts, take little and are not measured.
+        # The measuring threads are this one and those that it starts. They need little processor
+        # time, and must not wait for it.
         be_nice(_NICE)
         site = site_of(stack, "steady", key)
         with neighbour(site, stack.bootstrap_servers) as living, watched(stack) as seen:
@@ -120,8 +121,8 @@ def test_a_worst_neighbour_is_hardly_noticed(
     ended = scene.processes.ended.copy()
     scene.missing.clear()
     rounds, happened = list[Round](), Counter[str]()
-    # Hifi searches for an event that ends executors until it finds it: each round has its own
-    # tenant.
+    # Hifi searches for an event that ends executors until the event is found, so each round has its
+    # own tenant.
     tenants = scene.rounds if worst.ends_executors else 1
     for nth in range(tenants):
         with worst_process(worst, scene.site(f"worst-{kind}-{nth}")) as misbehaving:

@@ -73,7 +73,7 @@ def told(kafka: Cluster, tmp_path: Path) -> Iterator[AlertedHifi]:
         webhook = parts.enter_context(scripted())
         slack = parts.enter_context(scripted(SlackRules()))
         both = {"HIFI_SECRET_KEYS": new_key()}
-        # Gateways know that there is a server, and reach none.
+        # Gateways know that a mail server is configured, but cannot reach this one.
         ours = {
             "HIFI_GATEWAY_AUTH": "keys",
             "HIFI_GATEWAY_ALLOW_PRIVATE": "true",

@@ -71,7 +71,7 @@ _REASONS = {ReceiptOutcome.WAITING: "status_503", ReceiptOutcome.DEAD: "status_4
 
 
 def outcome(envelopes: Sequence[Envelope], what: ReceiptOutcome, *, attempt: int) -> RecordOut:
-    # Earlier than Kafka's timestamps of the records, however fast that is.
+    # Earlier than Kafka's timestamps of the records, however quickly these are written.
     at_ms = now_ms() - 1_000 + 100 * attempt
     return route_receipt(
         make_receipt(

@@ -82,7 +82,7 @@ def test_every_surface_says_the_same_word_of_it_and_why(four: RunningHifi, tmp_p
         assert says in page
         assert "\x1b" not in page
     assert views()["down"]["last_refusal"]["text"] == "no healthy [2J upstream"
-    # Each event is acknowledged once, and due to four destinations.
+    # Each event is acknowledged once, and owed to four destinations.
     (stream,) = [
         one
         for one in json.loads(fetch(f"{console}/api/overview"))["streams"]

@@ -77,7 +77,7 @@ def test_a_restart_goes_on_where_the_files_end(
             await wait_for(lambda: not feed.places_by_id(topic, "e0").is_behind)
         await write_rows(servers, [a_row(topic, 35, 5)])
         async with following() as feed:
-            # At once, from the file; the rest comes from the ledger again.
+            # The file has this event, so it is found at once; others come from the ledger again.
             assert feed.places_by_id(topic, "e29").stretches
             await is_found(feed, 34)
             await is_found(feed, 39)

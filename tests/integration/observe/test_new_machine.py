@@ -23,7 +23,7 @@ def test_the_newest_memory_that_was_written_whole_is_found(
     async def scenario() -> None:
         async with topic_admin(servers) as admin:
             await admin.create_missing(fixed_specs([]))
-        # Each look is that of a new owner, whose first write ends the former owner's transaction.
+        # Each check acts as a new owner, whose first write ends the former owner's transaction.
         found = None
         for saved in (small, large, small, large):
             async with audit_kafka(servers) as asked:

@@ -55,7 +55,7 @@ def test_the_p95_lag_is_the_one_that_the_destination_sees(hifi: RunningHifi) -> 
 
     # Hifi measures until the answer, the destination until the request. Busy cores put up to a
     # second between them. `make bench-observe` checks the exactness on idle cores (2 % or 50 ms);
-    # here the figure is only roughly right or wrong.
+    # here the figure only has to be roughly right.
     wait_until(
         lambda: abs(reported_s() - p95_s) <= max(0.05 * p95_s, 1.0),
         what=lambda: f"the reported p95 is {p95_s:.3f} s, not {reported_s():.3f} s",
@@ -94,7 +94,7 @@ def the_console_says_ok(hifi: RunningHifi, name: str, *, delivered: int) -> None
 
 
 def test_a_hot_key_is_found_while_it_comes(hifi: RunningHifi) -> None:
-    """The key is in the metrics, on the stream's page, and in gateway's and command's answers."""
+    """The key is in the metrics, on the stream's page, in the API, and in the command's output."""
     stream = "skewed-traffic"
     with scripted_destination() as destination:
         hifi.add(Destination(stream=stream, name="to", url=destination.url), partition_count=4)

@@ -1,7 +1,7 @@
 """A stream is archived through kills, and restored exactly.
 
-A million events and as many kills as --kills says: `make test-long ARGS="-k million --kills=20"`;
-fewer with --events.
+`make test-long ARGS="-k million --kills=20"` archives a million events, or the number of --events,
+through that many kills.
 """
 
 import asyncio

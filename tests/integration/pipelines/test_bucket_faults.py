@@ -1,4 +1,4 @@
-"""A bucket is slow, full, away or refuses: Hifi reports it, nobody waits, and nothing is lost."""
+"""A bucket is slow, full, away or refusing: Hifi reports it, nobody waits, and nothing is lost."""
 
 import asyncio
 import json

@@ -55,7 +55,7 @@ def test_check_shows_what_each_step_makes(hifi: Callable[..., tuple[int, str, st
         "select   tag string, gross double",
         "key      tag",
         "to       cheap when gross < 10, else dear",
-        "sales is right. 1 test passed.",
+        "sales is valid. 1 test passed.",
     ]
 
 

@@ -76,7 +76,11 @@ TOLD: list[tuple[dict[str, Any], str, str]] = [
     ({"steps": [{"explode": {"x": "id"}}]}, "/steps/0/explode/x", "it is string, not a list"),
     ({"steps": [{"key": "who"}]}, "/steps/0/key", "but a key is a single value"),
     ({"steps": [{"select": {"x": "NULL"}}]}, "/steps/0/select/x", "CAST it"),
-    ({"steps": [{"select": {"x": "at - at"}}]}, "/steps/0/select/x", "interval day to second is"),
+    (
+        {"steps": [{"select": {"x": "at - at"}}]},
+        "/steps/0/select/x",
+        "interval day to second: CAST",
+    ),
     ({"steps": [{"where": "id RLIKE '.*a'"}]}, "/steps/0/where", "left(line, 1000) RLIKE"),
     (
         {"steps": [{"enrich": {"table": "t", "key": "who", "as": "c", "schema": "a INT"}}]},
@@ -168,7 +172,7 @@ def test_a_name_may_be_any_that_json_has(locked_spark: SparkSession) -> None:
     event = {"user-id": "u", "a.b": 1, "say `hi`": "h", "x, y": 2, "Id": 1, "id": 2}
     kept = a_pipeline(*steps, schema=schema, tests=[{"given": [event], "expect": [event]}])
     assert judge(locked_spark, kept) is None
-    # Written out again, with all its members under their own names.
+    # An explode writes the event out again, with all its members under their own names.
     exploded: list[dict[str, Any]] = [*steps, {"explode": {"one": "array(1)"}}]
     tests = [{"given": [event], "expect": [event | {"one": 1}]}]
     assert judge(locked_spark, a_pipeline(*exploded, schema=schema, tests=tests)) is None

@@ -58,7 +58,7 @@ def reaches(kafka: str, pipeline: Pipeline) -> dict[KafkaPartition, Reach]:
 
 
 def notes(kafka: str, pipeline: Pipeline) -> list[str]:
-    """Return every note that a pipeline ever wrote on the places that it reads."""
+    """Return every note that a pipeline ever wrote about the places that it reads."""
     records = asyncio.run(read_all(kafka, PIPELINES))
     said = (with_state({}, record.key, record.value).get(pipeline.name) for record in records)
     return [state.note for state in said if state is not None and state.note]

@@ -119,6 +119,6 @@ def test_events_are_tried_that_people_do_not_think_of(locked_spark: SparkSession
         assert odd in values
     came = came_of(locked_spark, replace(pipeline, steps=()), probes)
     outcomes = [row.outcome for row in came]
-    # All but two that are not events are read, and therefore take every step.
+    # Two are not events; all others are read, and therefore take every step.
     assert outcomes == ["passed"] * (len(outcomes) - 2) + ["dead"] * 2
     assert len(outcomes) > 8

@@ -1,4 +1,4 @@
-"""Malicious documents: each is refused with its place, and would find nothing to call."""
+"""Malicious documents: each refusal names the place, and a document would find nothing to call."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.support.pipelines.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 
-# These reach out of the sandbox: refused by the tree, and missing from the session, too.
+# These reach out of the sandbox: the check of the tree refuses them, and the session lacks them.
 REACHES_OUT = [
     # Java, by any name.
     "reflect('java.lang.System', 'exit', 1)",

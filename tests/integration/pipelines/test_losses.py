@@ -114,7 +114,7 @@ def test_each_life_of_a_stream_is_kept_and_comes_back(hifi: RunningHifi) -> None
     )
     before = log_of(hifi.kafka, source)
     asyncio.run(make_anew(hifi.kafka, stream_spec(source)))
-    # More than before: without the topic's id they would look like the continuation.
+    # Post more events than before: without the topic's id they would look like later ones.
     post_all(hifi, source, [{"m": n} for n in range(2 * count)])
     wait_until(
         lambda: _kept(bucket, archive) == [count, 2 * count],

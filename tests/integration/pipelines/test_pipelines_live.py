@@ -37,7 +37,7 @@ pytestmark = pytest.mark.integration
 
 # Issue 18: without a restart.
 LIVE_S = 5.0
-# An event waits while one executor ends, but rarely for two: others go before the search.
+# An event waits until one executor has ended, rarely two: other pipelines run before the search.
 ENDS_MAX, TWICE_MAX = 2, 0.05
 
 
@@ -228,7 +228,7 @@ def ended_at_ms(hifi: RunningHifi) -> list[float]:
     return [time.timestamp() * 1000 for time in times]
 
 
-# Each try costs an executor and a rest.
+# Each try ends an executor, and is followed by a rest.
 @pytest.mark.timeout(600)
 def test_an_event_that_takes_all_memory_is_found_and_others_wait_for_no_search(
     hifi: RunningHifi,

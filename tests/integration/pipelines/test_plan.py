@@ -281,7 +281,7 @@ def test_rows_that_are_too_large_take_their_whole_event_with_them(
     locked_spark: SparkSession,
 ) -> None:
     pipeline = a_pipeline({"explode": {"tag": "tags"}}, {"select": {"tag": "repeat(tag, 16)"}})
-    # The second is too large alone; all of the third's together are.
+    # One row of the second event is too large by itself; all rows of the third together are.
     large = json.dumps({"tags": ["a", "x" * (RECORD_BYTES_MAX // 16)]}).encode()
     many = json.dumps({"tags": ["x" * (ROWS_BYTES_MAX // 16 // 100 + 1)] * 100}).encode()
     rows = rows_of(locked_spark, pipeline, b'{"tags":["a"]}', large, many)

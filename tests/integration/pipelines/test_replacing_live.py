@@ -175,7 +175,7 @@ def test_killed_while_it_is_built_it_goes_on_and_final_rows_are_told_once(
 ) -> None:
     name, source = "told-once", "tellings"
     made(hifi, name, source)
-    # Long enough for a busy machine to store, in time, events with times of its own clock.
+    # Long enough for a busy machine to store its events before they are late by its own clock.
     final = {"emit": "final", "late": "5 seconds"}
     put(hifi, f"pipelines/{name}", counting(name, source, "2 seconds", **final))
     # Windows of both generations end together: one that is open at the change is repeated.

@@ -81,7 +81,7 @@ def test_what_was_kept_comes_back_into_a_kafka_that_knows_nothing_of_it(
         assert restored(servers, bucket, archive, "beside", restore_id="anew").done == _COUNT
         assert log_of(servers, "beside") == before
         _check_that_it_is_cut_and_goes_on(servers, tmp_path, archive.stream, monkeypatch, caplog)
-        # A failure in the middle is one sentence.
+        # A failure in the middle is reported in one sentence.
         objects = tmp_path / "kept" / archive.objects
         shutil.rmtree(objects)
         objects.touch()
@@ -108,7 +108,7 @@ def _check_that_it_is_cut_and_goes_on(
     with monkeypatch.context() as patched:
         patched.setattr(restore, "on_signals", ctrl_c)
         cut = _restore(servers, data, stream, "--to-stream", "cut")
-    assert (cut.exit_code, cut.output.count("Stopped after 2,000;")) == (130, 1), cut.output
+    assert (cut.exit_code, cut.output.count("Stopped after 2,000 events;")) == (130, 1), cut.output
     assert not [record for record in caplog.records if record.name == "asyncio"]
     ended = _restore(servers, data, stream, "--to-stream", "cut")
     assert ended.output.endswith(f"Done: {_COUNT:,} of {_COUNT:,} are restored.\n")

@@ -1,4 +1,4 @@
-"""A trial's answers: each event's fate, windows' rows, reasons of refusals, within the limits."""
+"""A trial's answers: each event's fate, windows' rows, reasons for refusals, within the limits."""
 
 import asyncio
 import json

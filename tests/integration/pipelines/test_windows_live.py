@@ -107,7 +107,7 @@ def check_recount(rows: dict[str, list[Any]], expected: dict[str, list[int]]) ->
 
 
 def test_without_its_position_it_goes_on_where_what_it_keeps_ends(hifi: RunningHifi) -> None:
-    """Kafka forgets a group that is idle for a week: a site is down, or a pipeline refused."""
+    """Kafka forgets a group after an idle week: a site was down, or a pipeline was refused."""
     table = put_table(hifi.kafka, "forgotten-table", written_by="forgotten")
     pipeline = document(
         "forgotten",

@@ -154,7 +154,7 @@ def test_no_step_of_our_own_clock_makes_an_event_early_or_late(
         assert abs((await broker.clock())() - due_at_ms) < 5_000
         return due_at_ms
 
-    # The broker is this machine: its time is ours without the step.
+    # The broker runs on this machine: its time is ours without the step.
     late_ms = ask(kafka, wait) - (stamp_ms + round(delay_s * 1_000))
     assert 0 <= late_ms < PATIENCE_S * 1_000 / 2
 

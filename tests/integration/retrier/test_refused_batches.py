@@ -1,8 +1,8 @@
 """A destination that refuses some events gets all others, however slowly it answers.
 
 At first the destination is down, so that all events wait; then it refuses each request that
-contains a bad event. The least number of requests is known: their yes or no answers must tell which
-events are bad (the information bound).
+contains a bad event. The minimum number of requests is known: that many yes-or-no answers are
+needed to identify the bad events (the information bound).
 """
 
 import math

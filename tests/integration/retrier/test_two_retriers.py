@@ -221,5 +221,5 @@ def test_who_joins_repeats_nothing_and_who_freezes_or_dies_loses_nothing(ground:
     came = ground.all_come()
     assert max(ground.plain().values()) == 1, "an event arrived twice without a label"
     again = sum(times - 1 for times in came.values())
-    # Five times the work of one process at a time: a batch or two of each destination.
+    # Five processes stopped, each with a batch or two of each destination under way.
     assert again < 5 * 4 * len(DESTINATIONS)

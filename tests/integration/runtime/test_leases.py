@@ -79,7 +79,7 @@ def test_slots_move_in_order_and_what_stays_is_not_interrupted(kafka: Cluster) -
     asyncio.run(scenario())
     assert_one_owner_at_a_time(deeds)
     assert not [deed for deed in deeds if deed.what == "drop"]
-    # 8 went to b, 2 or 3 of each to c, and those back: never a slot that stayed.
+    # 8 slots went to b, 2 or 3 of each member to c and later back; no other slot moved.
     begun = sum(len(deed.slots) for deed in deeds if deed.what == "begin")
     assert begun == SLOTS + 8 + 5 + 5
 
@@ -131,7 +131,7 @@ def test_one_slot_that_hangs_holds_up_no_other_even_of_who_leaves(kafka: Cluster
 def test_the_killed_and_the_frozen_are_taken_over_and_the_frozen_gives_up(
     kafka: Cluster, tmp_path: Path
 ) -> None:
-    """Issue 15: a dead member's lanes run elsewhere within 60 s; a frozen one gives its up."""
+    """Issue 15: a dead member's lanes run elsewhere within 60 s; a frozen one gives up its own."""
     deeds: list[MemberStep] = []
     work = NotedWork("a", deeds)
     servers, group = kafka.bootstrap_servers, "hifi.leases.deaths"
@@ -143,7 +143,7 @@ def test_the_killed_and_the_frozen_are_taken_over_and_the_frozen_gives_up(
         return child_deeds[-1].what if child_deeds else ""
 
     async def scenario() -> None:
-        # This process, neither of the two, may be busy for as long as a short session lasts.
+        # Unlike the two others, this process may be busy for as long as a short session lasts.
         async with member(servers, group, work, session_s=LONG_S):
             await until(lambda: len(work.held) in {5, 6} and last(deeds_of(frozen_one)) == "begin")
             await until(lambda: last(deeds_of(killed_one)) == "begin")

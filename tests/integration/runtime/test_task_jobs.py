@@ -76,7 +76,7 @@ def test_what_was_made_for_executors_that_are_gone_is_forgotten(
     first = jobs._templates.keys() - {("[]", "1", 1)}
     jobs.keep_for(["2", "3"])
     assert jobs._templates.keys() == first
-    # Templates of no executor stay, and those of the remaining one are used again.
+    # Templates without an executor stay, and those of the remaining executor are used again.
     assert jobs._template({}, "2", 1) is jobs._templates["[]", "2", 1]
     assert [size for _, _, size in jobs.run([b"xy"], pool="p")] == [2]
 

@@ -1,4 +1,4 @@
-"""Says of payments how odd they are, and where they come from."""
+"""Rates how odd payments are, and finds where they come from."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-// An OpenID provider that nobody here has written, for the console to sign in with.
+// An OpenID provider from a third party, for the console to sign in with.
 // node provider.js REDIRECT_URI says on which port it listens. One client; an account is TENANT.ROLE.
 import http from "node:http";
 import Provider from "oidc-provider";

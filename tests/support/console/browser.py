@@ -160,7 +160,7 @@ class Tab:
         return self._browser.send(method, session=self._session, **params)
 
     def frame(self, part: str) -> "Tab":
-        """Return the frame of another site, a process of its own, with that part in its address."""
+        """Return another site's frame, which is its own process, by a part of its address."""
         until_s = time.monotonic() + _PATIENCE_S
         while time.monotonic() < until_s:
             for target in self._browser.send("Target.getTargets")["targetInfos"]:
@@ -176,7 +176,7 @@ class Tab:
         raise BrowserError(f"after {_PATIENCE_S:.0f} s still no frame with {part}")
 
     def open(self, url: str) -> None:
-        # Mark the old document, to tell its end from the new one's.
+        # Mark the old document, to distinguish its end from the new one's.
         found = self.send("Page.navigate", url=url)
         if found.get("errorText"):
             raise BrowserError(f"{url}: {found['errorText']}")

@@ -160,7 +160,7 @@ def running_console(
     gateway: str | None = None,
     gateway_auth: Literal["off", "keys"] | None = None,
 ) -> Iterator[RunningConsole]:
-    """Run both with keys or both without, or a console whose gateway is elsewhere."""
+    """Run console and gateway, both with or without keys, or a console for a remote gateway."""
     settings = ConsoleSettings(port=0, auth=auth, gateway=gateway or "")
     with served_console(settings, Settings(auth=gateway_auth or auth)) as running:
         yield running

@@ -67,7 +67,7 @@ def real_provider(redirect_uri: str) -> Iterator[str]:
 
 @dataclass
 class LyingProvider:
-    """A provider that claims what a test wants of itself, of its keys and of the person."""
+    """A provider that makes a test's claims about itself, its keys and the person."""
 
     about: dict[str, Any] = field(default_factory=dict)
     claims: dict[str, Any] = field(default_factory=dict)

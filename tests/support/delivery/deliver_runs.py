@@ -57,7 +57,7 @@ def run(
 
 
 def rows_for(plan: Plan, records: Sequence[RecordIn]) -> Rows:
-    """Return a stream's records as fetched, or waiting ones as opened, which are of many tiers."""
+    """Return a stream's records as fetched, or waiting records (of many tiers) as opened."""
     return fetched(records) if plan.reads == "stream" and records else records
 
 
@@ -93,7 +93,7 @@ def events_only(outcomes: Sequence[RecordOut]) -> list[RecordOut]:
 
 
 def new_folder() -> Path:
-    """A folder for the flow of a destination that nobody knows anything of."""
+    """Make a folder for the flow of a destination about which nothing is known."""
     return Path(tempfile.mkdtemp(dir=_FOLDERS.name))
 
 

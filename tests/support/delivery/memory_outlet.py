@@ -1,4 +1,4 @@
-"""Keeps the rows that workers and drivers store in memory: the fake of an `Outlet`."""
+"""Keeps in memory the rows that workers and drivers store: the fake of an `Outlet`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 

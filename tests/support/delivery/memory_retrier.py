@@ -33,7 +33,7 @@ LATE_MS = 1_000_000
 
 
 class StillBroker(Broker):
-    """A broker whose clock is so late that everything is due."""
+    """A broker whose clock is so far ahead that everything is due."""
 
     async def now_ms(self) -> int:
         return LATE_MS

@@ -36,6 +36,6 @@ def plan(output: str, kafka: str = "express") -> str:
 
 
 def site_of(kafka: str = "express") -> Site:
-    # Combine the less usual way out with the other Kafka.
+    # Combine the less usual kind of brokers with the less usual way to the internet: an address.
     way_out = 'way_out = "address"\n\n' if kafka == "standard" else ""
     return read_site("site.toml", OWN.rstrip() + "\n" + way_out + plan("toml", kafka))

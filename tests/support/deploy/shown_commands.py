@@ -81,7 +81,7 @@ class Terminal:
     def _say(self, command: str) -> tuple[int, str]:
         end = uuid.uuid4().hex
         source, answers = self._ends()
-        # A command that asks for input gets none, and not the next command either.
+        # The input is empty, as a command that reads input would otherwise read the next command.
         source.write(f"{{ {command}\n}} </dev/null\necho {end} $?\n")
         source.flush()
         lines = []

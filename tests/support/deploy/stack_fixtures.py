@@ -45,10 +45,10 @@ QUICK_INTERVALS = {
     "HIFI_OBSERVE_AUDIT_INTERVAL_S": "10",
     # An archive writes its objects each second.
     "HIFI_PIPELINES_ARCHIVE_EVERY_S": "1",
-    # Kafka's minimum: an observer that was killed regains the audit after it.
+    # Kafka's minimum: after this time an observer that was killed regains the audit.
     "HIFI_OBSERVE_LEASE_S": "6",
 }
-# A key for all, as where several machines may observe: their disks do not matter.
+# The same key for all observers, as on several machines: it is not on the disk of one of them.
 STATEMENT_KEY = {"HIFI_OBSERVE_STATEMENT_KEY": "07" * 32}
 # Spark starts in 10 s on two idle cores; tests never have idle cores.
 PATIENCE_S = 90.0
@@ -160,8 +160,8 @@ class RunningHifi:
     def wait_until_stated(self, stream: str, minute_ms: int, acked: int) -> None:
         """Wait until the newest statement about a minute counts `acked` events.
 
-        It asks the gateway: a command would be a process each time, which starting services would
-        wait for.
+        It asks the gateway: a command would be a new process each time, which would delay services
+        that are starting.
         """
         last = list[int]()
 

@@ -39,7 +39,7 @@ class Wire:
     """The events that a gateway in this process writes to brokers, and the brokers' answers."""
 
     written_at_s: dict[str, float] = field(default_factory=dict)
-    # By error code, and whether it came with an offset: the broker had appended the batch.
+    # By error code, marked if an offset came with it: the broker had then appended the batch.
     answers: Counter[str] = field(default_factory=Counter)
 
     @contextlib.contextmanager

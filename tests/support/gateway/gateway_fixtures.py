@@ -91,7 +91,7 @@ class FakeDeadLetters:
     # False means that a search did not reach the end of the letters.
     is_whole: bool = True
     redrives: list[DeadLetterFilter] = field(default_factory=list)
-    # Requests about these streams wait until their event is set; and how many requests wait.
+    # Requests about these streams wait until the stream's event is set; the number that waits.
     holds: dict[str, threading.Event] = field(default_factory=dict)
     held_count: int = 0
 
@@ -177,7 +177,7 @@ class FakeReceipts:
     # The time at which reading stops, as if its time limit had come.
     read_until_ms: int | None = None
     is_whole: bool = True
-    # None means that the time limit came there.
+    # None means that the time limit came while these were read.
     restored: Restores | None = field(default_factory=Restores)
     error: KafkaUnavailableError | None = None
     # Searches for these last until their event is set.
@@ -264,7 +264,7 @@ class RunningGateway:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
     def connections(self, what: Callable[[DoorProtocol], Any]) -> list[Any]:
-        """Return something of each open connection, read in the loop, where none is half made."""
+        """Return a value for each open connection, read in the loop, where none is half set up."""
 
         async def look() -> list[Any]:
             connections = cast("set[DoorProtocol]", self.server.server_state.connections)

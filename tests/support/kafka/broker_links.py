@@ -21,9 +21,9 @@ _PATIENCE_S = 10.0
 
 
 class Links:
-    """A link from each broker to each other one, in a thread of their own: on Linux.
+    """A link from each broker to each other one; a thread of their own runs all links.
 
-    Other systems have only one loopback address.
+    They need Linux, as other systems have only one loopback address.
     """
 
     def __init__(self) -> None:

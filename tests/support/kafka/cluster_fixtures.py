@@ -45,5 +45,5 @@ def kafka_three(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> I
     try:
         yield cluster
     finally:
-        # Nobody reads the data again, and in an orderly stop the last one may wait for a quorum.
+        # Nobody reads the data again, and in an orderly stop the last broker may wait for a quorum.
         cluster.stop(timeout_s=0)

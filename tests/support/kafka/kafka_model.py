@@ -234,7 +234,7 @@ class ModelCluster:
             if self.rng.random() < 0.2:
                 continue
             self.seen["truncated"] += replica.truncate(leader)
-            # A follower asks from here on: the leader hears of these copies only in the next turn.
+            # The follower fetches from this offset: the leader learns of its copies a turn later.
             leader.fetched[number] = replica.end
             if replica.end == leader.end:
                 leader.level_at_s[number] = now_s
@@ -258,7 +258,7 @@ class ModelCluster:
                     if is_level and other in leader.fetched and behind_s <= self.lag_max_s:
                         partition.in_sync.add(other)
             leader.in_sync = set(partition.in_sync)
-        # A leader that does not know of its end waits for the replicas that it last knew.
+        # A leader that does not know of its successor waits for the replicas that it last knew.
         others = leader.in_sync - {number}
         reached = min([leader.end, *[leader.fetched.get(n, 0) for n in others]])
         leader.high_watermark = max(leader.high_watermark, reached)

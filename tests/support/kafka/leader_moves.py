@@ -57,7 +57,7 @@ _Wanted: TypeAlias = Callable[[Sequence[PartitionLeader], Collection[int]], _Ord
 
 
 async def all_led(client: KafkaClient, *, but: Collection[int] = ()) -> list[PartitionLeader]:
-    """Return every Kafka partition, as known by a broker that is none of `but`."""
+    """Return every Kafka partition, as known by a broker that is not in `but`."""
     node = choice([one.nodeId for one in client.cluster.brokers() if one.nodeId not in but])
     answer = (await client.send(node, MetadataRequest(None))).to_object()
     return [
@@ -74,7 +74,7 @@ async def all_led(client: KafkaClient, *, but: Collection[int] = ()) -> list[Par
 
 
 async def move_leaders(servers: str, *, but: Collection[int] = (), patience_s: float) -> int:
-    """Give every Kafka partition another leader, though none of `but`; return how many have one."""
+    """Give every Kafka partition another leader that is not in `but`; return how many have one."""
     return await _until_elected(servers, but, patience_s, moved_orders)
 
 

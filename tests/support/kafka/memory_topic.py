@@ -31,7 +31,7 @@ class ToldTopics:
 
     @contextmanager
     def followed(self, takes: Mapping[str, Take]) -> Iterator[None]:
-        """Show each topic to its taker, in the loop of the caller."""
+        """Pass each topic's records to its function, in the caller's event loop."""
         loop = asyncio.get_running_loop()
 
         def taker_of(take: Take) -> Take:

@@ -106,7 +106,7 @@ class ScriptedClient:
             await self.may_number.wait()
             return SimpleNamespace(error_code=0, producer_id=next(self.ids), producer_epoch=0)
         written = [parcel for parcel in request.parcels if not parcel.handover.is_over]
-        # The client encodes while it writes, and marks the events that may be stored from here on.
+        # The client encodes while it writes, and from then on marks these events as maybe stored.
         request.encode()
         self.requests.append({parcel.place.topic for parcel in written})
         sent = {}

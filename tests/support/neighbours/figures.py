@@ -16,7 +16,7 @@ _COLUMNS = ("what the worst tenant does", "the neighbour's", "before", "during",
 
 
 def quantile(samples: Sequence[float], part: float) -> float:
-    """Return the nearest rank: the sample that at least this part of all does not exceed."""
+    """Return the smallest sample that at least this part of the samples does not exceed."""
     ordered = sorted(samples)
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
@@ -38,7 +38,8 @@ class Round:
 class Verdict:
     """One line of the table: p99 before and during, in ms.
 
-    It is the median over the rounds, or over all rounds together where each has few samples.
+    Each p99 is the median of the rounds' p99s. If a round has few samples, it is the p99 of the
+    samples of all rounds together.
     """
 
     worst: str

@@ -30,7 +30,7 @@ from tests.support.neighbours.small_server import reply, small_server
 EVENTS_PER_S, PAGES_PER_S, WRITES_PER_S = 20.0, 8.0, 3.0
 # Counted from when the post was due.
 _COME = ("deliver", "pipeline")
-# The last measures the neighbour itself: how late it begins to ask.
+# The last probe measures the neighbour itself: how late it begins to ask.
 PROBES = ("post", *_COME, "write", "page", "alert", "itself")
 _OF_EVENTS = {*_COME, "itself"}
 _TIMEOUT_S = 30.0
@@ -86,7 +86,7 @@ class Neighbour:
         return self.due["post" if probe in _OF_EVENTS else probe].copy()
 
     def waited_for(self) -> dict[str, int]:
-        """Return how many acknowledged events were not delivered, or not put out, in time."""
+        """Return how many acknowledged events had no delivery, or no pipeline output, in time."""
         owed = self.acknowledged.copy()
         until_s = time.monotonic() + _COME_S
         while (missing := self._missing(owed)) and time.monotonic() < until_s:

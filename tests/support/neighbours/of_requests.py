@@ -30,7 +30,7 @@ class _OnTheWire(WorstTenant):
 
     @contextmanager
     def counted(self, writer: asyncio.StreamWriter, what: str) -> Iterator[None]:
-        """Count how many are open at once, at most."""
+        """Record the maximum number of connections that are open at once."""
         self._open.add(writer)
         self.happened[what] = max(self.happened[what], len(self._open))
         try:
@@ -80,7 +80,7 @@ class Bodies(_OnTheWire):
         await self.ask("POST", url, content=body, headers=headers)
 
     async def _unfinished(self) -> None:
-        """Send all but the last byte at once, then blanks before it: half of them one a second."""
+        """Send a body without its last byte: most of the blanks at once, then one a second."""
         try:
             _, writer = await self.opened(self.site.gateway)
         except (OSError, TimeoutError):

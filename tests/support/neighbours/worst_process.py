@@ -1,8 +1,8 @@
 """Runs a worst tenant in a process of its own, which ends together with its starter.
 
-On its standard input, `go` starts it, `look` asks what has happened, and `stop` stops it; after
-each of them, and when it is prepared, it prints a line. When its input ends it removes what it has
-created.
+On the process's standard input, `go` starts the tenant, `look` asks what has happened, and `stop`
+stops it. The process prints a line after each of these, and when the tenant is prepared. When its
+input ends, it removes what the tenant has created.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ class WorstTenant(ABC):
     # How often each thing must have happened at least.
     proofs: ClassVar[Mapping[str, int]]
     ends_executors: ClassVar[bool] = False
-    # How long the neighbour is watched, before and during: over a hundred frequent requests.
+    # How long the neighbour is watched, both before and during: for over 100 frequent requests.
     window_s: ClassVar[float] = 13.5
 
     def __init__(self, site: Site) -> None:
@@ -150,7 +150,7 @@ class Nothing(WorstTenant):
 
 
 def unproven(worst: type[WorstTenant], happened: Mapping[str, int]) -> list[str]:
-    """List the proofs that have not happened often enough."""
+    """List what should have happened more often than it did."""
     return [
         f"{what}: {happened.get(what, 0)} of {least}"
         for what, least in worst.proofs.items()

@@ -15,7 +15,7 @@ class Case:
     at: str
     summary: str
     labels: dict[str, str]
-    # The value, where the alert's description has it, too.
+    # The value, if it is also in the alert's description.
     value: str = ""
 
 
@@ -118,7 +118,7 @@ CASES = [
     Case(
         "HifiLagBurn",
         {LAG: "1x30 45x8"},
-        # Just as late, but within the first minutes ever: the hour says nothing yet.
+        # Just as late, but within the first minutes ever: there is no hour to judge yet.
         {LAG: "_x30 45x8"},
         "19m",
         "orders/billing is late too much of the time",

@@ -92,7 +92,7 @@ class ModelHifi:
             self._name(partition, len(self.log[partition]) - count, events)
 
     def move_leader(self, count: int) -> None:
-        """Store a batch without an answer; the next one comes behind it, or is lost."""
+        """Store a batch without an answer; the next batch is stored after it, or is lost."""
         partition, first = 0, len(self.log[0])
         before = self._events(count)
         self._store(partition, before)
@@ -144,7 +144,7 @@ class ModelHifi:
         self.late_rows.clear()
 
     def add(self, to: str, *, is_late: bool) -> None:
-        """Add a destination that begins with the log or at its end; a removed one continues."""
+        """Add a destination at the start or at the end of the log; a removed one continues."""
         if to in self.lanes:
             self.lanes[to].is_there = True
             return
@@ -255,7 +255,7 @@ class ModelHifi:
         return {place: one for place, one in self.gone.items() if place in named}
 
     def line(self, to: str, minute: int) -> tuple[int, int, int, int, dict[str, int]]:
-        """Return due, delivered, waiting, dead and lost of a minute at a destination."""
+        """Count a minute's events at a destination: due, delivered, waiting, dead and lost."""
         lane = self.lanes[to]
         fates = Counter[str]()
         for number, log in self.log.items():

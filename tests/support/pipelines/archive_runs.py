@@ -36,7 +36,7 @@ def bucket_of(folder: Path) -> OpenStore:
 
 
 def objects_of(bucket: OpenStore, archive: ArchiveId) -> list[ArchivedObject]:
-    """Return the objects of the archive's newest life."""
+    """Return the archived objects of the stream's newest topic."""
     there = listed(bucket, lives_of(bucket, archive)[-1])
     assert there.damage == ()
     return sorted(there.objects, key=lambda each: (each.partition, each.first))
@@ -70,7 +70,7 @@ def log_of(kafka: str, stream: str) -> dict[int, list[ArchivedRecord]]:
 def restored(
     kafka: str, bucket: OpenStore, archive: ArchiveId, to_stream: str, *, restore_id: str
 ) -> Restoring:
-    """Restore all of the newest life, or of the named one, at once."""
+    """Restore all events of the newest topic, or of the named one, at once."""
     life = archive if archive.life else lives_of(bucket, archive)[-1]
     wanted = Restore(restore_id, life, to_stream, None, None, None)
     restoring = Restoring(kafka, bucket, wanted, found(bucket, wanted))

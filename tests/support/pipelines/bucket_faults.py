@@ -1,4 +1,4 @@
-"""Stands before an object server, and is slow, full, away or refuses as a test wants."""
+"""Stands before an object server, and is slow, full, away or refusing as a test wants."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ class FaultyBucket:
         return f"http://127.0.0.1:{self.port}"
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take one request per connection, so that each meets the present manner."""
+        """Take one request per connection, so that each request meets the present manner."""
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             if self.manner != "away":
                 self.requests += 1
@@ -62,7 +62,7 @@ def _length(head: bytes) -> int:
 
 
 def _for_once(head: bytes) -> bytes:
-    """Return the head, closing the connection; the host stays, as the client has signed it."""
+    """Return the head with "Connection: close"; keep the host, as the client has signed it."""
     lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
     return b"\r\n".join([lines[0], b"Connection: close", *lines[1:]])
 

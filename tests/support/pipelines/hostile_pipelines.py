@@ -17,7 +17,7 @@ class Hostile:
     schema: str = "id STRING, n BIGINT, price DOUBLE, tags ARRAY<STRING>"
     steps: list[Any] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
-    # The event as text, as a number may be one that no JSON library writes.
+    # The event as text, because some have a number that no JSON library writes.
     event: str = '{"id": "a", "n": 1, "price": 1.5, "tags": ["x"]}'
 
     def document(self, source: str, target: str) -> dict[str, Any]:

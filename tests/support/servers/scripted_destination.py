@@ -47,7 +47,7 @@ def in_turn(*statuses: int) -> Script:
 
 
 class _Server(ThreadingHTTPServer):
-    # The default is five: of many that connect at once the others would be a second late.
+    # With the default of five, if more clients connect at once, some would be a second late.
     request_queue_size = 128
 
 

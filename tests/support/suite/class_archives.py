@@ -1,4 +1,4 @@
-"""Makes the suite's JVMs start from class archives, in a third of the time without.
+"""Makes the suite's JVMs start from class archives, in a third of their usual time.
 
 A machine that has run Hifi once has them. On a new one, as in continuous integration, they are
 written when the first delivery ends in order; the Hifi that tests share only ends after all tests.
@@ -18,7 +18,7 @@ from tests.support.servers.scripted_destination import scripted_destination
 
 
 def make_class_archives(cache: Path, folder: Path) -> None:
-    """Run a Hifi that delivers an event, unless there are archives; one of several parts does."""
+    """Unless archives exist, run a Hifi that delivers an event; only one of the parts does so."""
     jars = ensure_jars("spark", cache=cache)
     archive = class_archive(find_java(), jars, cache=cache, folder=folder)
     with (cache / "classes.making").open("w") as made_by_one:

@@ -47,7 +47,7 @@ OLD = row("20", ratio_batch_1=1.0, p99_ms_batch_100=20.0, errors=0)
         ),
         (
             {"rss_mb": 300},
-            ["new: rss_mb 300, no row of such a machine has it, misses its target of 256"],
+            ["new: rss_mb 300, no row from such a machine has it, misses its target of 256"],
         ),
         ({"rounds": 1}, ["no change beyond noise (EPYC, 2 cores)"]),
     ],

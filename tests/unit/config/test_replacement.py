@@ -69,7 +69,7 @@ def test_it_is_of_the_pipeline_that_it_is_called_after() -> None:
     ("standing", "has_caught_up", "is_level"),
     [
         ("replacing", True, True),
-        # Without a caught-up replacement it is never level, even if there is little to read.
+        # A replacement that has not caught up is never level, even if there is little to read.
         ("replacing", False, False),
         ("checking", True, False),
         ("running", True, False),

@@ -25,7 +25,7 @@ from tests.support.suite.virtual_time import VirtualTime
 
 # One request at a time: with several, the event loop would decide which ends first.
 TO = Destination("orders", "shop", "https://shop.example/in", batch_count_max=3, parallel_max=1)
-# Local retries wait for no time, to keep the test fast.
+# Local retries do not wait, to keep the test fast.
 SCHEDULE = RetrySchedule(local_delays_s=(0.0, 0.0))
 LIMITS = SendLimits(TO, SCHEDULE)
 
@@ -64,7 +64,7 @@ class FakeCourier:
 def drained(
     script: Sequence[Attempt], sizes: Sequence[int], *, calm_s: float
 ) -> tuple[list[RecordOut], int, Flow]:
-    """Return the rows, request count and flow that a real-time task leaves of these groups."""
+    """Return the rows, request count and flow after a real-time task with these groups."""
     courier, clock = FakeCourier(script), VirtualTime()
     store = FlowStore(new_folder())
     with clock.seen_by(dispatching, flow_store, settling):

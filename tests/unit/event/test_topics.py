@@ -134,7 +134,7 @@ def test_no_retry_record_is_deleted_before_its_deadline() -> None:
 
 
 def test_a_name_is_held_until_the_last_of_its_events_must_be_gone() -> None:
-    """An event waits for up to 4 days, then rests dead for 30; segments of a week add to both."""
+    """An event waits for up to 4 days, then is dead for 30 days; segments add a week to both."""
     specs = [topics.stream_spec("orders"), *topics.fixed_specs(["30s", "8h"])]
     week_ms = str(7 * DAY_MS)
     kept = {
@@ -158,8 +158,9 @@ def test_a_name_is_held_for_ever_where_its_events_are(retention_ms: str) -> None
 def test_a_mark_outlives_its_letter_whatever_segments_they_are_in() -> None:
     """Kafka, "retention.ms": it deletes a whole segment when its newest record is too old.
 
-    So a letter rests as long as the youngest one of its segment, and a mark, which is written after
-    its letter, at least for its own time. Kafka looks each 5 minutes: a day is enough margin.
+    So a letter is kept as long as the newest letter in its segment. A mark is written after its
+    letter, and is kept at least for its own retention. Kafka checks every 5 minutes, so a day is
+    enough margin.
     """
     by_name = {spec.name: spec.settings for spec in topics.fixed_specs(["30s"])}
     dead, marks = by_name[topics.DEAD], by_name[topics.REDRIVEN]

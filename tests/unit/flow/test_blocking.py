@@ -1,4 +1,4 @@
-"""A destination blocked by an event is held, and names the event, since when, and until when."""
+"""A destination blocked by an event is held; its state names the event and the hold's times."""
 
 from dataclasses import replace
 

@@ -136,7 +136,7 @@ def test_after_an_outage_it_starts_from_one_and_doubles_again() -> None:
     for _ in range(5):
         state = after_window(state, [ok()] * 3)
         limits.append(state.limit)
-    # The limit doubles up to half of the old one: the whole may have caused the outage.
+    # The limit doubles until it is half of the old one, which may have caused the outage.
     assert limits == pytest.approx([2, 4, 6, 6.6, 7])
     assert recovered(Concurrency(limit=1, mean_ms=100)).doubling_max == 1
 

@@ -302,7 +302,7 @@ def test_a_held_destination_is_released_by_an_answer_of_2xx_and_nothing_less() -
 def test_twenty_refused_halves_in_a_row_shut_a_destination_until_it_takes_something() -> None:
     bad = Response(400)
     flow = told(Flow(), *[bad] * 19, is_half=True)
-    # An accepted request, or one that was never in a batch, says nothing of the others.
+    # An accepted request, or one that was not split off a batch, says nothing about others.
     assert told(flow, OK).halves_refused == told(Flow(), *[bad] * 50).halves_refused == 0
     flow = told(flow, bad, is_half=True)
     assert state_of(flow, now_ms=NOW_MS) is FlowState.OPEN
@@ -332,7 +332,7 @@ def test_a_destination_is_slow_until_it_has_answered_ten_requests_sooner() -> No
 
 
 def test_a_destination_is_not_slow_because_we_are_busy() -> None:
-    """Otherwise all would be slow at once, and a slow one costs more."""
+    """Otherwise all destinations would be slow at once, and a slow one costs more."""
     assert not told(Flow(), OK, latency_ms=5_000.0, waited_ms=999.0).is_slow
     assert told(Flow(), OK, latency_ms=5_000.0, waited_ms=1_000.0).is_slow
 

@@ -114,7 +114,7 @@ def test_trouble_lasts_when_nothing_may_be_sent_and_nothing_was_delivered_for_lo
     opened = FlowRecord(limiting).with_flow(tries, now_ms=NOW_MS + 20_000)
     assert opened.state is FlowState.CLOSED
     assert opened.is_in_lasting_trouble(now_ms=NOW_MS + 20_000, after_s=5.0)
-    # The destination accepted something in between, or it may be sent to.
+    # The destination accepted something in between, or Hifi may still send to it.
     assert not lasts(told(Flow(), Response(429, "9"), Response(200)), 60_000)
     assert not lasts(told(Flow(), Response(503)), 60_000)
     assert not lasts(Flow(), 60_000)

@@ -111,7 +111,7 @@ def test_after_an_outage_it_ramps_up_from_one_and_is_soon_as_fast_as_before() ->
     assert back_ms <= (660 + 480 * 1.2) * 1000
     ramp = [running for at_ms, running in life.running if 0 <= at_ms - back_ms < 5_000]
     assert ramp[:3] == [1, 1, 1]
-    # The limit doubles up to half of the old one, and then rises by one in each window.
+    # The limit doubles until it is half of the old one, and then rises by one in each window.
     had = max(running for at_ms, running in life.running if at_ms < 60_000)
     assert max(ramp) <= had / 2 + 10
     well = live(lambda _: (Response(200), 500), seconds=60)

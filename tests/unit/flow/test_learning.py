@@ -1,4 +1,4 @@
-"""Machines adopt what one has learned of a destination, whatever their clocks say."""
+"""Machines adopt what one of them has learned about a destination, whatever their clocks say."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +49,7 @@ def test_what_was_too_much_outweighs_what_others_have_tried_since() -> None:
         higher = counted(higher, tried, now_ms=NOW_MS)
     assert learned(higher, lower, now_ms=NOW_MS).concurrency.limit == 3.0
     assert learned(lower, higher, now_ms=NOW_MS) is lower
-    # Beside others, who hear of it later, requests that end soon say nothing of the lower limit.
+    # Other machines hear of the lower limit later, so requests that end soon say nothing about it.
     beside = replace(flow, neighbours=COMPANY)
     less = replace(beside, concurrency=Concurrency(3.0, mean_ms=400.0))
     settled = counted(beside, less, now_ms=NOW_MS)
@@ -163,7 +163,7 @@ def test_a_time_of_a_clock_that_is_a_second_off_is_set_right() -> None:
         4_950,
         4_100,
     ]
-    # The report is old: its age says nothing of its clock.
+    # The report is old: its age says nothing about its machine's clock.
     assert until_ms(60_000) == 5_000
 
 

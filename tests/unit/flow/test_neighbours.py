@@ -92,7 +92,7 @@ def test_what_others_have_is_taken_only_when_they_have_given_it_up() -> None:
     # A machine keeps what it has while the other machine has more than its part.
     assert has(beside(news(wants=8, has=6), mine=news(wants=8), has=3), 8) == 3
     assert has(beside(news(wants=8, has=4), mine=news(wants=8), has=4), 8) == 4
-    # A machine that was silent for long, or had left, gets the requests that it is running.
+    # A machine that was silent for long, or had left, gets only the requests that it is running.
     late_ms = NOW_MS + FORGET_MS
     silent = beside(news(late_ms, wants=8, has=8), mine=news(wants=8), has=4)
     assert has(silent, 8, running=2, now_ms=late_ms) == 2

@@ -35,7 +35,7 @@ def test_a_machine_has_what_others_have_given_up_and_asks_for_more() -> None:
     # Nothing is computed for a machine that has no task.
     idle = beside()
     assert at_its_part(idle, LIMITS, now_ms=NOW_MS) is idle
-    # The machine's part is full: one of the machines that have too few tries more.
+    # The machine's part is full: machines whose parts are too small take turns to try more.
     tries = [
         ask(beside(NOW_MS + turn * TURN_MS, has=2, concurrency=Concurrency(2.0)))[0]
         for turn in range(2)
@@ -50,7 +50,7 @@ def test_a_rate_is_shared_and_who_waits_for_it_says_so() -> None:
     assert sent.neighbours.sent == 200
     waits, answer = ask(sent, rate=100.0)
     assert isinstance(answer, NotNow)
-    # The machine has waited for all but the one event that the other one wants.
+    # The machine gets all of the rate but the one event a second that the other one wants.
     assert answer.until_ms == NOW_MS + round((200 - 9.9) / 99 * 1000)
     assert waits.neighbours.slow_until_ms > answer.until_ms
 

@@ -121,7 +121,7 @@ def test_overdue_bytes_take_room_too() -> None:
         (PARENT.upper(), None),
         (PARENT + "\n", None),
         (PARENT + "-more", None),
-        # W3C Trace Context, 3.2.2.3 and 3.2.2.4: with an id of zeros, vendors MUST ignore it all.
+        # W3C Trace Context, 3.2.2.3 and 3.2.2.4: vendors MUST ignore a header with an id of zeros.
         (f"00-{'0' * 32}-00f067aa0ba902b7-01", None),
         (f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01", None),
         # 3.2.2.1: version ff is invalid.

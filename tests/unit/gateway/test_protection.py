@@ -64,7 +64,7 @@ def test_gateways_share_a_quota_and_the_headers_name_all_of_it() -> None:
     quotas.use(ACME, events=26, byte_count=0, now_s=0)
     with pytest.raises(Problem, match="quota of 100 events per second") as caught:
         quotas.admit(ACME, now_s=0)
-    # The wait follows the share of a process that asks, not of one that did not.
+    # The wait follows the share of a process that asks for quota, not of one that does not ask.
     assert dict(caught.value.headers)[b"retry-after"] == b"2"
     policy, left = (value for _, value in quotas.headers(ACME, now_s=0))
     assert policy == b'"tenant-events";q=100;w=1'

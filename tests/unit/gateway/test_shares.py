@@ -141,7 +141,7 @@ Load = Callable[[int, float], float]
 
 
 def simulate(count: int, load: Load, *, until_s: float, batch: int = 5) -> list[SimulatedGateway]:
-    """Run gateways under a load of this many events a second for each, by number and time."""
+    """Run gateways under a load: the events per second at each, by its number and the time."""
     dice = random.Random(1)
     fleet = [SimulatedGateway(b"%d" % n, random.Random(n), batch) for n in range(count)]
     for each in fleet:
@@ -188,7 +188,7 @@ def _joining(nth: int, now_s: float) -> float:
 LOADS: list[tuple[int, Load, int]] = [
     (1, _skewed, 5),
     (2, _skewed, 5),
-    # With few requests, chance varies the rate.
+    # With few requests, the rate varies by chance.
     (2, _skewed, 80),
     (2, _even, 5),
     (4, _moving, 5),

@@ -1,4 +1,4 @@
-"""Plans say exactly how many requests are due when, for one worker and for many."""
+"""Plans say exactly how many requests are due at which time, for one worker and for many."""
 
 import random
 from itertools import pairwise
@@ -62,7 +62,7 @@ def test_as_many_are_due_as_the_plan_wants_in_each_third_of_it(kind: str, spacin
 
 
 def test_the_offered_rate_is_within_a_hundredth_and_its_counts_scatter_as_poisson_does() -> None:
-    """Issue 16, A2: 300 requests/s over 30 s; more for the scatter, which is noise itself."""
+    """Issue 16, A2: 300 requests/s over 30 s; the noisy scatter is measured for longer."""
     assert len(dues(hold(300, 30))) == pytest.approx(9_000, rel=0.01)
     found = dues(hold(300, 1_000))
     counts = [0] * 10_000

@@ -1,4 +1,4 @@
-"""The scalability law is fitted like other tools' fits, with an interval, within its range."""
+"""The fit of the scalability law agrees with other tools', has an interval, and stays in range."""
 
 import math
 import random

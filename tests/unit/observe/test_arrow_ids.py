@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from observe.audit.ids.arrow_ids import root_of_lines
 from shared.proof.merkle import BLOCK_IDS, merkle_root
 
-# Ids with the same beginning, or the end of another, with characters to escape, longer than a key.
+# Ids that begin or end alike, ids with characters to escape, and ids that are longer than a key.
 ids = st.one_of(
     st.text(st.sampled_from("ab\0\\é一😀"), min_size=1, max_size=12),
     st.integers(0, 200).map(lambda number: f"order-2026-{number}"),

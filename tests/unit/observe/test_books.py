@@ -373,13 +373,13 @@ def test_what_is_sent_again_and_lost_by_the_retrier_is_not_dead_for_its_old_dead
     books.take(evidence(records={WRITTEN: [(0, 1)], PASSED: [(0, 1)]}, **again))
     found = books.judge(world(1, end=1), AT_ONCE, {})
     assert (lost(found), found[0].books.dead) == ({Stage.RETRIER: {0}}, 0)
-    # The event was first given up only after that; a receipt of its second life ends the loss.
+    # A late receipt of the first dead letter changes nothing; one after the resend ends the loss.
     books.take(evidence(dead=[(0, 1)]))
     assert lost(books.judge(world(1, end=1), AT_ONCE, {})) == {Stage.RETRIER: {0}}
     ended: Any = {life("dead", 1): [(0, 1)]}
     books.take(evidence(**ended))
     assert not lost(books.judge(world(1, end=1), AT_ONCE, {}))
-    # The same holds for the next life.
+    # The same holds after another resend.
     again = {life("waiting", 2): [(0, 1)]}
     books.take(evidence(**again))
     assert lost(books.judge(world(1, end=1), AT_ONCE, {})) == {Stage.RETRIER: {0}}

@@ -163,7 +163,8 @@ def test_a_weeks_outage_of_a_hundred_destinations_is_small() -> None:
     here = World({TOPIC: destinations}, {}, log, M0 + week * 60_000)
     rules = Rules(check_after_ms=120_000, overdue_ms=600_000)
     books.close([], here, rules)
-    # An hour and twelve minutes of each are judged one by one, and the oldest; all are counted.
+    # For each destination, only 72 minutes and the oldest one are judged one by one; all minutes
+    # are counted.
     assert len(books.judge(here, rules, {})) <= 75 * len(destinations)
     assert {books.overdue[each].minute_count for each in destinations} == {week - 12}
     assert len(msgspec.msgpack.encode(books)) < 200 * week

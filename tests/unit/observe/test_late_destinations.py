@@ -1,4 +1,4 @@
-"""The lines of destinations that are added after minutes are closed, or come back, add up."""
+"""Statements add up for destinations that were added after minutes were closed, or came back."""
 
 from pathlib import Path
 from random import Random

@@ -17,7 +17,7 @@ def drains(samples: Iterable[tuple[int, int]]) -> list[float]:
 
 
 def test_a_backlog_that_shrinks_slowly_is_told_after_ten_seconds() -> None:
-    # The backlog falls by one of a hundred each second.
+    # The backlog of a hundred falls by one each second.
     found = drains((100, 100 - second) for second in range(PACE_S + 3))
     assert found == [0.0] * PACE_S + [90.0, 89.0, 88.0]
 

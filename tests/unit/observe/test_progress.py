@@ -203,7 +203,7 @@ def test_what_an_archive_has_is_pending_from_where_its_reader_is() -> None:
     assert reader.balance(log) == Balance(), "the lane has not begun"
     reader.reached({WHERE: 900})
     assert reader.balance(log) == Balance(120, 0, 0, 0, 120, 0)
-    # The events are as old as the archive; its first receipt shows where it began nevertheless.
+    # The events are as old as the archive, but the reader's first receipt shows where it began.
     old = replace(a_receipt(DELIVERED, 900, 950), destination_id="orders/pipeline:p")
     late = Progress("orders/pipeline:p", starts_late=True, reads_archives=True)
     late.begin(log)

@@ -19,7 +19,7 @@ FIRST, LATER = Origin("hifi.stream.orders", 0, 7), Origin("hifi.stream.orders", 
 
 
 class OpenBooks:
-    """Books in which each destination waits at some events, and owes a confirmation or not."""
+    """Books with the oldest open events of each destination, and whether it owes a confirmation."""
 
     def __init__(self, waits: dict[str, list[Origin]], *, owes: Iterable[str] = ()) -> None:
         self.waits, self.owes = waits, set(owes)
@@ -61,7 +61,7 @@ def test_the_time_of_an_event_is_asked_once_for_all_that_wait_at_it() -> None:
         asyncio.run(looking._look_for_oldest(cast("LiveBooks", books)))
         assert books.asked == {FIRST: 1, LATER: 1}
     assert looking._oldest["orders/shop"] == looking._oldest["orders/crm"] == {FIRST: 7}
-    # Once no destination waits at an event, its time is forgotten.
+    # Once an event is no destination's oldest open one, its time is forgotten.
     books.waits = {"orders/shop": [LATER]}
     asyncio.run(looking._look_for_oldest(cast("LiveBooks", books)))
     assert looking._oldest == {"orders/shop": {LATER: 9}}

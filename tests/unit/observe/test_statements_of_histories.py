@@ -93,7 +93,8 @@ def final(hifi: ModelHifi) -> None:
     "seed",
     [
         *range(4),
-        # In seed 66, as many rows arrive late as they contradict, and then all memory is lost.
+        # In seed 66, the late rows are as many as the earlier findings that they contradict, and
+        # then all memory is lost.
         66,
         *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 100) if seed != 66),
     ],

@@ -86,7 +86,7 @@ TABLE: list[
         "status_400",
         "20 of 20 refused in 5 min",
     ),
-    # A few bad events among good ones, or a single one long ago, say nothing of the destination.
+    # A few bad events among good ones, or a single one long ago, say nothing about the destination.
     (
         [Response(200), BAD, Response(200)],
         RecentOutcomes(delivered=996, refused=4),
@@ -124,7 +124,7 @@ TABLE: list[
         "token_unavailable",
         "token unavailable at 22:13: 401 from idp",
     ),
-    # Somebody has fixed it: the newest outcomes count, and so does the last one.
+    # Somebody has fixed the destination: its recent outcomes and its last answer count.
     (
         [*[UNHEALTHY] * 3, Response(200)],
         RecentOutcomes(delivered=9, failed=99),

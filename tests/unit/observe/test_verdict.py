@@ -142,7 +142,7 @@ def test_who_takes_a_second_to_answer_is_slow_before_any_event_is_late(
     parked = replace(view, balance=BALANCE)
     found = stream_verdict(parked, TO, record(flow), slow_after_s=30, now_ms=NOW_MS)
     assert found.reason == (f"3 wait for a retry, {says}" if says else "")
-    # Once nothing waits, the destination's old answers say nothing of it.
+    # Once nothing waits, the destination's old answers no longer count.
     long_ago = replace(view, backlog_events=0, lately=RecentOutcomes())
     found = stream_verdict(long_ago, TO, record(flow), slow_after_s=30, now_ms=NOW_MS)
     assert found.verdict is StreamVerdict.OK

@@ -1,7 +1,7 @@
 """Every surface shows a destination in trouble within 15 s of its first outcome in Kafka.
 
-The delays in between add up to that: `tests/integration/observe/test_first_screen.py` shows the
-same with a clock, in its long form.
+Here the delays in between are added up; `tests/integration/observe/test_first_screen.py` measures
+the same with a clock, in its long form.
 """
 
 import re

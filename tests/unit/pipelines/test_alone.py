@@ -1,4 +1,4 @@
-"""A job has the executor to itself when it must, and others get as much time of it afterwards."""
+"""A job has the executor to itself when it must; then other jobs get the executor for as long."""
 
 import asyncio
 import time
@@ -129,8 +129,8 @@ def test_whoever_is_to_blame_is_told_for_how_long_it_rests(monkeypatch: pytest.M
     for _ in range(3):
         ground.rested()
         ground.run()
-    with_nothing = "it has ended, with nothing else at work in it"
-    assert said == [f"{with_nothing}: it rests for 10 s", f"{with_nothing}: it rests for 20 s"]
+    with_nothing = "it has ended, with nothing else at work: the pipeline rests"
+    assert said == [f"{with_nothing} for 10 s", f"{with_nothing} for 20 s"]
 
 
 def test_an_executor_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_a_stream_that_was_made_anew_has_a_position_of_its_own(
 
     monkeypatch.setattr(writing, "opened", lambda *_: Table())
     where = KafkaPartition("hifi.stream.s", 0)
-    # The log has grown past the position, so its length does not show that its events are others.
+    # The log has grown past the position, so its length does not show that it has other events.
     databases.ends = {where: 6_000}
 
     def next_offset(topic_id: str, begin: int) -> int:

@@ -1,4 +1,4 @@
-"""The time until which all is read: a stuck log holds it, and only the broker's clock counts."""
+"""The time up to which all is read: a stuck log holds it back; only the broker's clock counts."""
 
 from pipelines.windows.frontier import MARGIN_MS, BrokerClock, Frontier
 from shared.event.record import KafkaPartition

@@ -1,4 +1,4 @@
-"""The growth of an event in an expression, computed per member, as no two share their bytes."""
+"""The growth of an event in an expression, computed per member, as no two members share bytes."""
 
 import pytest
 from pyspark.sql.types import (
@@ -97,7 +97,7 @@ def test_what_is_written_out_is_counted_by_itself() -> None:
     assert written(either([of_written(10), of_written(20)])) == 20.0
     assert written(of("a")) == 0.0
     assert within(of_written(1), ["x"]) == of_written(1)
-    # A list of a million elements takes as much memory for each event.
+    # A list of a million elements takes the same memory for a small event as for a large one.
     assert worst_memory(of_written(0, 10**6)) == pytest.approx(TEXT * 10**6 / EVENT_BYTES_MAX)
 
 
@@ -151,7 +151,7 @@ def test_a_part_takes_what_its_own_type_does() -> None:
     assert worst_memory(element(element(items))) == pytest.approx(1 + TEXT / 3)
     extra = of("extra", mapped(TEXT_))
     assert within(extra, ["a"]) == of_member(TypeOf(TEXT_), "extra", "a")
-    # Nothing is known of a part of a computed value.
+    # Nothing is known about the parts of a computed value.
     made = untyped(together([items, of_written(1)]))
     assert worst_memory(element(made)) == pytest.approx(worst_memory(made))
     assert element(of("a")) == of("a")
@@ -177,7 +177,7 @@ def test_a_text_that_is_read_becomes_objects_and_what_is_written_is_a_text() -> 
     wide = of("a", ArrayType(struct(**{f"c{n}": INT for n in range(20)})))
     assert worst(shown(wide)) > 20 * len("null, ") / len("{},")
     assert shown(of("a")) == {("a",): Size(1.0, 1.0)}
-    # As many bytes, and no more, however much memory the texts of a list take.
+    # Read as one text, a list takes only its bytes, however much memory its texts would take.
     texts = of("tags", TEXTS)
     assert worst_memory(read_as(texts, TypeOf(TEXT_))) == 1
     assert limited(of("a"), -5)[("a",)].memory == 0

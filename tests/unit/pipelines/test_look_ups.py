@@ -1,4 +1,4 @@
-"""Looking up rows for a batch of events: each gets its key's row, and no key is an error."""
+"""Looking up rows for a batch of events: each gets its key's row, and no key causes an error."""
 
 from pathlib import Path
 

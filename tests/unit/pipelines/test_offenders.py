@@ -74,7 +74,7 @@ def test_rests_begin_with_a_job_that_a_new_executor_has_done() -> None:
         PlannedJob((PipelineShare(it.id, {}, it.life),), is_shared=False)
         for it in book.lanes.values()
     )
-    # Neither giving up the event that ended it nor closing a window needs an executor.
+    # Neither giving up the event that ended an executor nor closing a window needs an executor.
     book.done(bad, 5.0, 5.0, is_well=False)
     book.done(replace(good, is_quick=True), 0.1, 6.0)
     assert book.lanes["t.bad"].not_before_s == 10.0
@@ -113,7 +113,7 @@ def found_at(poison: int, book: PipelineBook, *, bad: int | None = None) -> list
         if book.lanes["t.bad"].position[PLACES[1]] >= 1_000:
             have(book, 1_000 + done)
     assert done < 60
-    # Once past that event, the pipeline runs alone for as many jobs as it has offended.
+    # Once past that event, the pipeline runs alone for as many jobs as it has offences.
     assert book.lanes["t.bad"].position[PLACES[1]] > poison
     return waits_s
 

@@ -98,7 +98,7 @@ class Run:
     def look(self) -> None:
         """Look as the loop does: fetch the ends where a broker answers."""
         ends = {where: len(log) for where, log in self.logs.items() if where not in self.away}
-        # The brokers' time as the process knows it: never later than it is.
+        # The brokers' time as the process knows it, which is never later than the real one.
         self.book.see_ends(ends, self.now_ms - self.dice.randrange(20))
         if self.job is not None and self.now_ms >= self.job[0]:
             self.end(*self.job[1:])

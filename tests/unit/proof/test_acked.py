@@ -125,7 +125,7 @@ def test_what_is_no_row_is_a_value_error(member: str, value: object) -> None:
 
 
 def test_readers_of_old_find_the_slices_as_they_were() -> None:
-    """An older audit reads the same from the first line as before."""
+    """An older audit finds the same slices in the first line as before."""
     head = json.loads(ROW.to_bytes().split(b"\n")[0])
     assert head["slices"] == [
         [10, MINUTE + 5, 2, MINUTE, 1, MINUTE + 60_000],

@@ -213,7 +213,7 @@ def test_the_books_agree_with_counting_every_offset(
     progress.balance(log)
     progress.reached({KafkaPartition(TOPIC, partition): at for partition, at in position.items()})
     for outcome, partition, first, end, redrives in taken:
-        # Each receipt changes the books that were given before.
+        # Balance first, so that each receipt changes books that were already given.
         progress.balance(log)
         receipt = a_receipt(outcome, (first, end), partition=partition, redrive_count=redrives)
         # These events are so old that the books do not begin with them.

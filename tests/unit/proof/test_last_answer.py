@@ -37,7 +37,7 @@ def test_all_receipts_of_a_batch_have_room_for_one_answer(
 ) -> None:
     shared = share_room(failed, receipt_count=receipt_count)
     assert len(shared) == len(failed)
-    # Each event's own words beside its answer are written even without room.
+    # Even without room, everything about a failed try except its answer is written.
     written = receipt_count * sum(map(size_of, shared))
     assert written <= max(ANSWER_BYTES_MAX, 110 * receipt_count * len(failed))
 

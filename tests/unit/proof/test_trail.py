@@ -100,7 +100,7 @@ def test_one_event_has_ended_when_each_destination_has_it_or_has_given_it_up() -
     waits = a_receipt(3, outcome=ReceiptOutcome.WAITING, destination_id="orders/gone")
     trail.take_sheet(as_read(route_receipt(waits)))
     assert not trail.has_ended_at(["orders/crm"])
-    # Nothing can be said of a stream without a destination.
+    # Nothing can be said about a stream without a destination.
     assert not Trail.of(ORIGINS[:1]).has_ended_at([])
 
 

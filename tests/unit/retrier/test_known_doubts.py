@@ -54,7 +54,7 @@ class Ground:
 
 
 def covered(doubts: Doubts, upto: int = 12) -> list[int]:
-    """Return the stream's offsets of which a waiting copy is in doubt."""
+    """Return the stream's offsets whose waiting copies are in doubt."""
     return [
         n
         for n in range(upto)

@@ -9,7 +9,7 @@ from tests.support.delivery.memory_retrier import A, B, memory_retrier
 
 
 def test_a_kafka_partition_without_a_leader_does_not_keep_the_others_from_being_started() -> None:
-    """A process that does not start within five minutes is restarted, with all that it sends."""
+    """If a process does not start within 5 minutes, its restart interrupts all that it sends."""
 
     async def scenario() -> None:
         hifi, health, stop = memory_retrier(), Health(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Owners of the tiers' Kafka partitions, where each continues, and who waits for whom."""
+"""Owners of the tiers' Kafka partitions: the offset at which each continues, and its waits."""
 
 import asyncio
 import threading

@@ -34,7 +34,7 @@ HOUR_S = 3_600.0
 
 
 def a_situation(**settings: Any) -> Situation:
-    """Return the situation after the third attempt in a micro-batch: no local one is left."""
+    """Return the situation after the third attempt in a micro-batch: no local retry is left."""
     third = Situation(1, NOW_MS, may_retry_locally=True, local_attempt_count=3, budget_s=5.0)
     return replace(third, **settings)
 
@@ -286,7 +286,7 @@ situations = st.builds(
 def test_events_that_were_sent_together_stay_together(
     one: History, other: History, attempt: Attempt, situation: Situation
 ) -> None:
-    """`deliver` relies on it: a batch is retried in place, or split, as a whole, or not at all."""
+    """`deliver` relies on it: a batch is only retried in place, or split, as a whole."""
     kinds = [type(decided(each, attempt, SCHEDULE, situation)) for each in (one, other)]
     if any(kind in {Success, RetryLocally, Split} for kind in kinds):
         assert kinds[0] is kinds[1]

@@ -77,7 +77,7 @@ MOODS: tuple[tuple[Attempt, ...], ...] = (
     ),
     (OK, Response(400), Response(401), Response(408), Response(422), Response(503, "-1")),
 )
-# How often the destination's mood changes after a park.
+# The probability that the destination's mood changes after an event was parked.
 CHANGE = 0.3
 START_MS = 1_700_000_000_000
 
@@ -163,7 +163,7 @@ class Life:
                     return
 
     def check_wait(self, attempt: Attempt, delay_s: float, history: History) -> None:
-        """Check for the longer wait of tier and destination, cut before the deadline."""
+        """Check that the event waits as long as the destination asks, but not past the deadline."""
         assert isinstance(attempt, Response | NoResponse)
         asked = getattr(attempt, "retry_after", None) or "0"
         asked_s = min(float(asked), RETRY_AFTER_S_MAX) if asked.isdigit() else 0.0

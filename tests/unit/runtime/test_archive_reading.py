@@ -1,4 +1,4 @@
-"""An object that is still being written is not damaged; one that long lacks a manifest is."""
+"""An object that is still being written is not damaged; one that has long had no manifest is."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An archive's objects for a Kafka partition, from an offset or a time on, found by names."""
+"""The objects of a Kafka partition, from an offset or a time on, are found by their names."""
 
 from pathlib import Path
 

@@ -135,7 +135,7 @@ def test_what_cannot_work_is_refused_before_anything_starts(
 
 
 def test_the_embedded_kafka_is_entered_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment's settings are for other Kafkas than the embedded one."""
+    """The environment's settings are for Kafkas other than the embedded one."""
     own = KafkaAccess(protocol="SASL_PLAINTEXT", user="operator", password=SecretStr("own"))
     learn_access(["here:1"], own)
     enter(monkeypatch, protocol="SASL_PLAINTEXT", user="me", password="hunter2")

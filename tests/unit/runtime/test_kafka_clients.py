@@ -27,7 +27,7 @@ class Asking:
         self.asked.append(set(self.client._topics))
 
     async def ask_for(self, seconds: float) -> None:
-        """Ask like aiokafka's sender while a partition that it has a record for has no leader."""
+        """Ask as aiokafka's sender does while it has a record for a partition without a leader."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + seconds
         while loop.time() < end_s:

@@ -1,4 +1,4 @@
-"""A search for letters skips blocks of others' once they are known, and misses none of its own."""
+"""A search for letters skips known blocks of other streams, and misses none of its stream's."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,6 +1,6 @@
-"""Unreadable records are an error of their own log: others come in the same answer.
+"""Unreadable records are an error of their own log alone: the same answer has other logs' records.
 
-All else of a `LogClient` is in tests/contract/test_log_client.py.
+Everything else about a `LogClient` is tested in tests/contract/test_log_client.py.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ def test_what_is_large_once_it_is_unpacked_comes_in_parts(codec: int) -> None:
 def test_where_a_broker_does_not_say_what_there_was_at_a_time_its_end_is_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The broker answers again when asked for the end; a lane that begins there skips events."""
+    """It may answer when asked for the log's end, but a lane that begins there skips events."""
     at_ms, places = 1_000, [KafkaPartition("hifi.stream.s", number) for number in range(4)]
     known, older, silent, gone = places
 
@@ -132,7 +132,7 @@ def test_patience_reads_all_that_haste_does() -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_what_no_decoder_takes_is_an_error_of_that_log_alone(codec: int) -> None:
-    """Raised as an exception, it would end the job of all who share it, again and again."""
+    """An exception would end the job of all who share it, again and again."""
     raw = bytearray(batch(1))
     # The batch claims to be compressed.
     struct.pack_into(">h", raw, _CRC_OF, codec)
@@ -148,7 +148,7 @@ def test_a_log_that_was_damaged_says_so() -> None:
 
 
 def test_who_asks_hears_within_a_minute_that_a_topic_was_grown() -> None:
-    """As docs/kafka.md says; aiokafka's own clients ask once in five minutes."""
+    """The promise of docs/kafka.md; aiokafka's own clients ask only once in five minutes."""
 
     async def asks_within_ms() -> int:
         client = LogClient("kafka:1")._client

@@ -30,7 +30,7 @@ def test_on_a_small_machine_only_who_works_on_events_in_the_jvm_has_its_optimizi
     options = _options(settings, [], [])["spark.driver.extraJavaOptions"].split()
     assert ("-XX:TieredStopAtLevel=1" in options) is expected
     assert ("-XX:+UseSerialGC" in options) is (cores == 2)
-    # The events are short-lived, and a collection of a small young generation takes as long.
+    # The events are short-lived: collecting a small young generation takes as long as a large one.
     assert ("-XX:NewSize=256m" in options) is has_rows_in_jvm
 
 

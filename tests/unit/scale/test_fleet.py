@@ -94,8 +94,8 @@ def test_a_constant_overload_grows_as_arithmetic_says_and_so_does_the_age() -> N
     assert run.backlog[-1] == run.waiting == 50 * 600
     assert run.delivered == 100 * 600
     assert run.worst_age_s == pytest.approx(200, abs=1)
-    # An event at t waits for t / 2: those of the first 11 s are not late, nor are yet those of the
-    # last 5.
+    # An event at t waits for t / 2: those of the first 11 s are not late, and those of the last 5 s
+    # not yet.
     assert run.late == pytest.approx(150 * (600 - 11 - 5), abs=150)
 
 
@@ -244,7 +244,7 @@ def test_a_day_of_50_lanes_takes_at_most_2_s_of_a_core() -> None:
 
 @pytest.mark.simulation
 def test_a_day_of_50_lanes_looks_at_a_lane_only_when_one_waits() -> None:
-    # 4.3 million lane-seconds: the looks are the cost of a simulation (2 s of a core a day).
+    # A day has 4.3 million lane-seconds; a simulation costs what its looks cost (2 s of a core).
     assert day_of_50_lanes("diurnal").lane_visits < 0.1 * 50 * DAY_S
     spiky = day_of_50_lanes("spiky")
     assert 0 < spiky.lane_visits < 0.1 * 50 * DAY_S
@@ -263,7 +263,8 @@ class RaisingPolicy:
 
 
 def test_metrics_are_late_and_the_wish_is_not() -> None:
-    # Two periods are on their way when the first is answered: they must not undo the answer.
+    # When the policy answers the first period, the figures of two later ones, measured before the
+    # answer, are still on their way: they must not undo it.
     plan = replace(ONE, count_max=9, metric_s=5, metric_delay_s=20)
     run = simulate([LaneLoad(curve_of([1.0] * 200))], plan, RaisingPolicy())
     assert (run.steps, run.ready[-1]) == (1, 2)

@@ -1,4 +1,4 @@
-"""Policies like AWS' answer as AWS' do, ours follow their rule, and none flaps."""
+"""Policies that imitate AWS answer as AWS does, our own follows its rule, and none flaps."""
 
 import random
 from dataclasses import replace
@@ -53,7 +53,7 @@ def test_target_tracking_goes_in_after_fifteen_points_below_nine_tenths() -> Non
 
 
 def test_aws_tracks_our_load_of_each_instance() -> None:
-    # 6 instances' worth of work for 10: at 0.5 it wants 12, after three points.
+    # The 10 instances have work for 6: at a target of 0.5, AWS wants 12 after three points.
     tracked = policy_of("aws-load:0.5")
     assert follow(tracked, SEEN, SEEN, SEEN) == [10, 10, 12]
     # A backlog counts as in our policy; without a ready instance the wish stays the same.

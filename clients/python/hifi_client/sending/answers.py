@@ -14,7 +14,8 @@ from hifi_client.sending.fates import Fate
 
 # Longer than any gateway asks for, so that a date in the far future does not stop a sender.
 RETRY_AFTER_S_MAX = 300.0
-# Nothing of the request was stored. With any other status it may be, unless the answer says more.
+# Nothing of the request was stored. With any other status, events may have been stored, unless the
+# answer says otherwise.
 _NOTHING_STORED = frozenset({408, 409, 425, 429, 503})
 # One event may be at fault, or the size of the batch.
 _OF_THE_BATCH = frozenset({400, 413, 422})
@@ -161,7 +162,7 @@ def _members(body: bytes) -> dict[str, Any]:
 
 
 def _wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return `Retry-After` in seconds; a date counts from the answer's `Date`, as clocks differ."""
+    """Return `Retry-After` in seconds; compare a date with the answer's own, as clocks differ."""
     text = headers.get("retry-after", "").strip()
     if not text:
         return None

@@ -30,7 +30,7 @@ class Batch:
         self.places = places
         # Including a line break for each line.
         self.line_bytes = 0
-        # Up to this size the batch certainly has room, also in memory.
+        # Up to this size there is certainly room, in the batch and in memory.
         self.sure_bytes = 0
 
     @classmethod
@@ -67,7 +67,7 @@ class Batch:
 
 
 class Buffer:
-    """Events between threads that send and threads that post. Any thread may call its methods."""
+    """Holds events between the threads that send and those that post; any thread may use it."""
 
     def __init__(
         self, *, batch_count_max: int, batch_bytes_max: int, linger_s: float, bytes_max: int
@@ -103,7 +103,7 @@ class Buffer:
     def put_many(
         self, lines: Sequence[bytes], stretches: list[Stretch], *, wait_s: float | None
     ) -> None:
-        """Put lines in order, and add their places; if there is no more room, those put stay."""
+        """Put lines in order, and add their places; without room for all, keep the first ones."""
         at = 0
         with self._lock:
             while at < len(lines):
@@ -144,7 +144,7 @@ class Buffer:
             return True
 
     def take(self, *, timeout_s: float | None = None) -> Batch | None:
-        """Return the next batch once it is full or old enough; None at the end or a timeout."""
+        """Return the next batch once it is full or old enough; None if closed or not in time."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
             while True:
@@ -204,7 +204,7 @@ class Buffer:
     def _batch_with_room(
         self, size: int, wait_s: float | None, *, cost: int | None = None
     ) -> Batch:
-        """Wait for room, and return the batch for a line. Most events need not call this."""
+        """Wait for room, and return the batch for a line. Most events do not need this call."""
         self._wait_for_room(size - 1 + EVENT_OVERHEAD_BYTES if cost is None else cost, wait_s)
         if self._is_closed:
             raise ClosedError(

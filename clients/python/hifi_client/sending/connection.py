@@ -162,14 +162,14 @@ class Connection:
                 self.close()
             return Answer(response.status, found, said)
         except ValueError as error:
-            # A chunk with a negative length raises it.
+            # The standard library raises it for a chunk with a negative length.
             raise http.client.HTTPException(f"not HTTP: {error}") from error
         finally:
             response.close()
 
 
 def _send(connected: socket.socket, head: bytes, body: bytes) -> None:
-    """Send both at once, without copying the body, unless TLS copies it anyway."""
+    """Send head and body at once, without copying the body, unless TLS copies it anyway."""
     if isinstance(connected, ssl.SSLSocket) or not hasattr(connected, "sendmsg"):
         connected.sendall(head + body)
         return
@@ -217,8 +217,8 @@ class _ReadAhead(io.RawIOBase):
         if not self._begun:
             count = self._connected.recv_into(buffer)
             if not count and not self._is_empty and not self.has_head:
-                # The standard library would take this for the end of the head, and then read an
-                # empty body.
+                # The standard library would take this early end of the connection for the end of
+                # the head, and then read an empty body.
                 raise http.client.IncompleteRead(b"")
             return count
         taken, self._begun = self._begun[: len(buffer)], self._begun[len(buffer) :]

@@ -16,7 +16,7 @@ EVENT_BYTES_MAX = 1_000_000
 
 
 class _Ids:
-    """Makes ids that no other process has: one random part, then a count, which is cheaper."""
+    """Makes ids that no other process has: one random part, then a count (cheaper than random)."""
 
     def __init__(self) -> None:
         self.renew()
@@ -42,7 +42,8 @@ def line_of(
     encode: Encode = write_json,
 ) -> tuple[str, bytes]:
     """Return the event's id and line; an event given as text keeps its bytes except line breaks."""
-    # Check for dict first: nearly all events are one, and isinstance of an abstract class is slow.
+    # Check for dict first: nearly all events are dicts, and isinstance with an abstract class is
+    # slow.
     is_given = type(event) is dict or isinstance(event, Mapping)
     members: Mapping[str, Any] = event if is_given else _read(event)  # type: ignore[assignment, arg-type]
     added: dict[str, Any] = {}
@@ -114,7 +115,7 @@ def _with_ids(events: list[dict[str, Any]]) -> tuple[list[Any], list[dict[str, A
 
 
 def unbroken(encode: Callable[[dict[str, Any]], bytes | str]) -> Encode:
-    """Return a caller's encoder as one for `line_of`."""
+    """Return an encoder for `line_of`: the caller's, without line breaks in its results."""
     return lambda members: _unbroken(encode(members))
 
 

@@ -65,7 +65,7 @@ class Fates:
         self._callbacks: list[tuple[int, str, Told]] = []
 
     def outcome(self, nth: int, event_id: str) -> Outcome | None:
-        """Return the final outcome, or None so far."""
+        """Return the final outcome, or None while there is none."""
         if nth in self._told:
             return self._told[nth]
         if self._is_accepted:
@@ -73,7 +73,7 @@ class Fates:
         return Outcome(event_id, Fate.SPOOLED, reason=_LEFT) if self._is_left else None
 
     def answer(self, nth: int, event_id: str) -> Outcome | None:
-        """Return the first success or failure, or None so far."""
+        """Return the first success or failure, or None while there is none."""
         final = self.outcome(nth, event_id)
         if final is None and self._is_spooled:
             return Outcome(event_id, Fate.SPOOLED)
@@ -85,7 +85,7 @@ class Fates:
             self._changed.notify_all()
 
     def all_accepted(self) -> None:
-        """Set the outcome of all events without one to accepted."""
+        """Mark all events without an outcome as accepted."""
         with self._changed:
             self._is_accepted = True
         self._say()

@@ -47,7 +47,8 @@ def fast_writers() -> tuple[Encode, EncodeMany] | None:
     fast, careful = Encoder(), _encoder(to_builtins)
 
     def checked(members: dict[str, Any], line: bytes) -> bytes:
-        # msgspec writes NaN as null, which is another value; only given JSON has line breaks.
+        # msgspec writes NaN as null, which is another value; only the caller's own JSON texts can
+        # have line breaks.
         is_line = b"null" not in line and b"\n" not in line
         return line if is_line else careful.encode(members).encode()
 

@@ -110,7 +110,7 @@ class Poster:
         return secrets.token_hex(16) if self.options.is_idempotent else None
 
     def _attempt(self, connection: Connection, part: Batch, request_key: str | None) -> Reading:
-        """Send one request, and return the reading of its answer."""
+        """Send one request, and return what its answer means for each event."""
         count = part.count
         more = {} if request_key is None else {"idempotency-key": f'"{request_key}"'}
         try:
@@ -157,7 +157,7 @@ class Poster:
         count = part.count
         verdicts, again = dict(reading.final), frozenset(reading.again)
         if reading.is_to_be_halved:
-            assert count == 1, "more than one would have been halved"
+            assert count == 1, "a batch of several events would have been halved"
             verdicts = {0: Verdict(Fate.REJECTED, reading.code, self._about(reading))}
         if not verdicts and not again and part.places is None:
             self._say_accepted(part)
@@ -251,7 +251,7 @@ class Posts:
                     key = self.poster.new_key()
                     self.poster.post(connection, batch, gives_up=True, request_key=key)
                 except Exception as error:
-                    # A bug here or in the caller's callback: the other batches continue.
+                    # After a bug here or in the caller's callback, the other batches continue.
                     log.exception("A batch of %d events was not sent.", batch.count)
                     reason = f"The sender failed: {error!r}."
                     self.poster.give_up(batch, Fate.UNKNOWN, reason)

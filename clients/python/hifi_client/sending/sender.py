@@ -62,7 +62,7 @@ class Options:
     spool_bytes_max: int = 1_000_000_000
     # Called with each event's final outcome, from one of the sender's threads.
     on_outcome: OnOutcome | None = None
-    # How long the end of the process waits for events to be sent.
+    # How long the process waits at its end until events are sent.
     exit_s: float = 10.0
     # Authorities for the gateway's certificate, if not the machine's own.
     ca_file: Path | str | None = None
@@ -79,7 +79,7 @@ class Options:
 
 
 class Sender:
-    """Sends to one stream. Any thread may use it. Without a spool it starts at the first event."""
+    """Sends to one stream, from any thread; without a spool, it starts work at the first event."""
 
     def __init__(self, url: str, stream: str, **options: Any) -> None:
         try:

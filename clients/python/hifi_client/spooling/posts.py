@@ -30,8 +30,8 @@ class SpooledPosts(Posts):
 
     def __init__(self, poster: Poster, buffer: Buffer, folder: Path, stream: str) -> None:
         self._spool = Spool(folder, stream=stream, bytes_max=poster.options.spool_bytes_max)
-        # Fates of batches on disk, while a caller holds one of their events or waits for a callback
-        # (unused fates must not take memory while the gateway is down).
+        # Fates of batches on disk, kept only while a caller holds one of their events or waits for
+        # a callback: other fates must not take memory while the gateway is down.
         self._fates: weakref.WeakValueDictionary[Place, Fates] = weakref.WeakValueDictionary()
         self._is_ending = False
         self._writer = threading.Thread(target=self._write_all, name="hifi-spool", daemon=True)

@@ -1,7 +1,8 @@
 """One file of a spool: batches one after another, each with checksums over its head and body.
 
-Only the process that began a file appends to it. So an incomplete batch is at its end, and was
-never reported as spooled. A wrong checksum means damage; those bytes are kept aside for a person.
+Only the process that began a file appends to it. So an incomplete batch is always the last one of a
+file, and was never reported as spooled. A wrong checksum means damage; those bytes are kept aside
+for a person.
 """
 
 import os

@@ -260,7 +260,7 @@ class Spool:
             segment.remove()
 
     def _note(self, end: Place) -> None:
-        """Write the position, without fsync: an older one only repeats events with the same ids."""
+        """Write the position, without fsync: if it is lost, some events repeat, with their ids."""
         numbers = struct.pack(">QQ", end.segment, end.offset)
         data = numbers + struct.pack(">I", zlib.crc32(numbers))
         os.pwrite(self._position_file, data, 0)

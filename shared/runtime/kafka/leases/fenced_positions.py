@@ -1,7 +1,7 @@
 """Keeps the positions of a lease group's members in the group itself.
 
-Each position is committed as this member of this generation, so Kafka refuses those of a member
-that it has given up. The commit's metadata has the offset up to which events may have been sent.
+Each commit names the member and its generation, so Kafka refuses positions of a member that it has
+given up. The commit's metadata has the offset up to which events may have been sent.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class FencedPositions:
     ) -> None:
         """Commit positions; raise a KafkaError if Kafka does not accept them from us.
 
-        Without a standing, the positions already belong to another member.
+        If we are no longer in the group, the positions already belong to another member.
         """
         if not reaches:
             return

@@ -49,7 +49,7 @@ DRAIN_S = 10.0
 _BEAT_S = 0.5
 # A restarting Kafka is down for seconds, well within a session.
 _PAUSE_S, _PAUSE_S_MAX = 0.25, 3.0
-# Kafka answers a join when all members have joined, within a session; after that it is lost.
+# Kafka answers a join within a session, when all members have joined; later the join is lost.
 _JOIN_GRACE_S = 5.0
 # Leaving only saves the others from waiting for the end of the session.
 _GOODBYE_S = 3.0
@@ -126,7 +126,7 @@ class LeaseMember:
         self._lapses: asyncio.TimerHandle | None = None
         # When the lease lapses, by `clock_s`: after a suspension the timer fires late.
         self._lapses_s = 0.0
-        # Until when we accept no slots, by the same clock.
+        # The time until which we accept no slots, by the same clock.
         self._waits_until_s = 0.0
 
     @property
@@ -319,7 +319,7 @@ class LeaseMember:
         self._given_up = frozenset()
 
     def _is_known_alive(self, sent_s: float) -> None:
-        """Extend the lease: Kafka heard us at that time or later, so it lasts for a session."""
+        """Let the lease last for a session from that time: Kafka heard us then or later."""
         if self._lapses is not None:
             self._lapses.cancel()
         self._lapses_s = sent_s + self._session_s

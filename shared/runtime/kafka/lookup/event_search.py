@@ -25,7 +25,7 @@ from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 # A step back reads this many records from each Kafka partition: one or two fetches.
 _CHUNK = 4_000
-# How long people wait for an answer patiently.
+# How long people wait patiently for an answer.
 SEARCH_S_MAX = 6.0
 # An index may have many events with one id: show this many of each Kafka partition.
 _FOUND_MAX = 5
@@ -36,9 +36,9 @@ CLOCK_SLACK_MS = 60_000
 # A search for one event waits this long for records after its last outcome. If brokers' clocks
 # differ by more than the second value, more is read.
 _SOON_S, _NEAR_MS = 0.5, 5_000
-# The pause between two looks for a record that may just be written.
+# The pause between two checks for a record that may be written at this moment.
 _LOOK_S = 0.1
-# For somebody who waits for a page, a broker that answers later is down.
+# For somebody who waits for a page, a broker that answers later counts as down.
 _REQUEST_TIMEOUT_MS = 5_000
 
 
@@ -63,8 +63,8 @@ class SearchResult:
     back_to_ms: int | None = None
     # Whether the index had these events.
     is_from_index: bool = False
-    # If it did not: the number of skipped events, whose ids the index has all, and whether the
-    # index is behind the log; None if nobody asked the index.
+    # If it did not: the number of skipped events, all of whose ids are in the index, and whether
+    # the index is behind the log; None if nobody asked the index.
     passed_over: int = 0
     index_is_behind: bool | None = None
 
@@ -343,7 +343,7 @@ async def _follow_one(
     def is_over() -> bool:
         return time.monotonic() > soon_s and trail.has_ended_at(destination_ids)
 
-    # Start shortly before: the minute before that is long, and matters only if clocks are wrong.
+    # Start shortly before: a minute of receipts is a lot, and is needed only if clocks are wrong.
     receipts = await log.since([RECEIPTS], stored_at_ms - _NEAR_MS)
     left = await receipts.each(trail.take_sheet, until_s=until_s, is_over=is_over)
     trail.ends_there = not left and bool(receipts.unread)

@@ -11,8 +11,8 @@ from shared.event.topics import stream_topic
 from shared.runtime.kafka.lookup.streams_with_id import StreamsWithId
 from shared.runtime.kafka.reader import KafkaReader
 
-# The most events on a page, and the newest stretches to read of each Kafka partition. A stretch is
-# 1 s of a gateway's events.
+# The maximum number of events on a page, and how many of the newest stretches to read of each Kafka
+# partition. A stretch is 1 s of a gateway's events.
 EVENTS_MAX, _STRETCHES_MAX = 50, 5
 # How long people wait for a list.
 _READ_S_MAX = 3.0

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from shared.event.record import KafkaPartition
 
-# The offsets of a block, and the most streams to distinguish in one.
+# The number of offsets in a block, and the maximum number of streams to distinguish in one.
 BLOCK = 1_000
 _STREAMS_MAX = 50
-# Shorter runs of blocks are read anyway: a new read after them takes as long.
+# Shorter runs of blocks are read anyway: skipping them starts a new read, which takes as long.
 SKIPPED_MIN = 5
 
 

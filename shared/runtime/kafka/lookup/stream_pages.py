@@ -23,9 +23,9 @@ PAGE_BYTES_MAX = 4_000_000
 _CHUNK = 2_000
 # When reading ahead: 10 ms of work, which other tasks in the process hardly notice.
 _AT_A_TIME = 500
-# The minimum, which one fetch returns anyway.
+# The smallest chunk: one fetch returns this many anyway.
 _CHUNK_MIN = 20
-# How long people wait for a page patiently.
+# How long people wait patiently for a page.
 _SEARCH_S_MAX = 5.0
 # The time between two reads of a follow; meanwhile we do not notice that a client has left.
 _FOLLOW_S = 1.0

@@ -10,9 +10,9 @@ from shared.event.times import HOUR_MS
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.reader import KafkaReader
 
-# The most events, and the most bytes, to read from a Kafka partition's end.
+# The maximum number of events, and of bytes, to read from a Kafka partition's end.
 _NEWEST, _BYTES_MAX = 2_000, 8_000_000
-# How long people wait for it patiently.
+# How long people wait patiently for the result.
 _READ_S_MAX = 5.0
 
 

@@ -10,7 +10,8 @@ from shared.event.topics import stream_topic
 
 # Returns an index's places in a topic for an event's id or for an ordering key.
 PlacesOf: TypeAlias = Callable[[str, str], Places]
-# The most streams in one answer, as many may have the same id, and the longest search for them.
+# The maximum number of streams in one answer, because very many may have the same id; and the
+# maximum duration of a search.
 STREAMS_MAX, _LOOK_S_MAX = 50, 1.0
 
 

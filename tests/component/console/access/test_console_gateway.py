@@ -1,4 +1,4 @@
-"""The console acts through a gateway that is down, that knows other keys, or that accepts."""
+"""The console acts through a gateway that is down, knows other keys, or accepts requests."""
 
 import html
 import re

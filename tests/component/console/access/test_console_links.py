@@ -341,7 +341,7 @@ def test_a_page_of_another_origin_frames_nothing(
         theirs = [f"http://localhost:{port}"]
         paths = (link(locked_console, maker, origins=theirs), link(locked_console, maker), "")
         for refused, path in enumerate(paths, start=1):
-            # By its address the portal has another origin than by its name.
+            # Opened by its IP address, the portal has another origin than by its name.
             tab.open(f"http://127.0.0.1:{port}/?{by_name}{path}/")
             said = [each for each in tab.complaints() if "frame-ancestors" in each]
             assert len(said) >= refused, path

@@ -240,7 +240,7 @@ def test_a_pipeline_is_built_anew_given_up_and_removed(
     fields = fields_of(asked) | {"from": "12h", "document": json.dumps(WINDOWED)}
     for wrong, says, status in (
         ({"from": "soon"}, "must be like 90m, 12h, 7d or earliest", 400),
-        ({"document": json.dumps(WINDOWED | {"steps": []})}, "neither a window nor dedupe", 422),
+        ({"document": json.dumps(WINDOWED | {"steps": []})}, "without a window or dedupe", 422),
     ):
         answer = client.post("/pipelines:replace", data=fields | wrong)
         assert (answer.status_code, says in answer.text) == (status, True), answer.text

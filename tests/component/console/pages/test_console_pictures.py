@@ -159,7 +159,7 @@ def test_a_picture_is_read_out_by_keyboard_and_by_pointer(
     assert tab.run(f"{reader}.getAttribute('aria-valuetext')").endswith("wait 8,812")
     tab.key("Home")
     assert tab.text("#past-backlog .reading").endswith("events that wait 12")
-    # Live news keep the chosen step and its read-out, wherever that step is now.
+    # A live update keeps the chosen step and its read-out, wherever that step is now.
     tab.key("ArrowRight")
     chosen = tab.text("#past-backlog .reading")
     assert chosen.endswith("wait 112")
@@ -279,7 +279,7 @@ def test_a_tenant_sees_the_past_of_its_own_streams_only(locked_console: RunningC
 
 
 def test_no_id_is_twice_on_a_page(console: RunningConsole, client: httpx.Client) -> None:
-    """Live news replace the element with their id."""
+    """A live update replaces the element that has its id."""
     fill(console.series, now_ms=console.overview.at_ms)
     for path in ("/", "/streams", "/streams/orders", "/streams/orders/lake?table=lag"):
         ids = re.findall(r' id="([^"]*)"', client.get(path).text)

@@ -27,7 +27,7 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
 
 
 def test_who_follows_says_that_it_is_done_if_another_of_its_task_hangs(ground: Ground) -> None:
-    """A strand whose time is over writes that it is done, so as not to wait for the hanging one."""
+    """A strand whose time is over records that itself: the job's end waits for the hanging one."""
     is_said = threading.Event()
 
     def note(row: RecordOut) -> None:

@@ -34,7 +34,7 @@ def follows(ground: Ground, *, number: int, refused: str = "") -> int:
     """Return how far a task gets if its time, unless extended, ends after the first of two events.
 
     The second event comes half a second later; then the task is asked to end. The topic `refused`
-    takes no row of another strand that follows the same log.
+    accepts no row of another strand, which follows the same log.
     """
     ground.kafka.make(TERMS_LOG.topic, 1)
     ground.kafka.write(events(1))

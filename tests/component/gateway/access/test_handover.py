@@ -65,7 +65,8 @@ def test_a_leader_that_resigned_may_have_stored_a_batch_and_the_next_one_has_oth
         s.cluster.leaders["ours"] = [1]
         second = s.publish("ours")
         batch = await s.under_way("ours")
-        # The new leader may have the first batch: with the same numbers this would be its repeat.
+        # The new leader may have the first batch: if the second one had the same numbers, it would
+        # be taken for a repeat.
         assert (written.numbered, batch.numbered) == ((7, 0, 0), (7, 1, 0))
         batch.store()
         assert await s.settled(second) is Fate.STORED

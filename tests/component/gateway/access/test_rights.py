@@ -266,14 +266,14 @@ def fleet() -> Iterator[Fleet]:
 
 
 def no_refusal(who: Who, path: str) -> set[int]:
-    """Return other answers for another tenant's name: taken, or free if names are per tenant."""
+    """Return what else is right for another tenant's name: taken, or free if each has its own."""
     if path == "/v1/channels/{channel}" and who.tenant != "shop":
         return {201}
     return {409} if who.tenant != "shop" or path == "/v1/keys/{key}" else set()
 
 
 def may(who: Who, rule: Rule) -> bool:
-    """Return whether the table allows it, for objects of the tenant and of the stream orders."""
+    """Return whether the rule lets the caller act on the objects of tenant shop, stream orders."""
     if rule.is_open:
         return True
     if who.is_browser:

@@ -243,7 +243,7 @@ def test_a_clients_secret_does_not_follow_the_token_service_either(
 def test_sealed_text_from_outside_is_only_text(
     gateway: RunningGateway, config: FixedConfig
 ) -> None:
-    """A reader of the config topic must not be able to have a stolen secret opened."""
+    """A reader of the config topic must not be able to make Hifi open a stolen secret."""
     stolen = BOX.seal("hunter2", owner="orders/shop")
     put(gateway, auth={"kind": "bearer", "token": stolen})
     assert opened(config) == {"auth.token": stolen}

@@ -42,7 +42,7 @@ def exchange(gateway: RunningGateway, *pieces: bytes) -> tuple[int, dict[str, ob
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in pieces:
             wire.sendall(piece)
-        # The client has sent all (RFC 9112, 9.6: it may half-close) and waits for its answer.
+        # The client has sent everything (RFC 9112, 9.6: it may half-close); it awaits its answer.
         wire.shutdown(socket.SHUT_WR)
         answer = wire.makefile("rb").read()
     status, _, body = answer.partition(b"\r\n\r\n")

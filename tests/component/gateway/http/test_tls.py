@@ -67,5 +67,5 @@ def test_who_never_agrees_on_tls_is_not_waited_for(
         running_gateway(FakePublisher([]), FixedConfig(), settings) as found,
         socket.create_connection(("127.0.0.1", found.port), timeout=20) as silent,
     ):
-        # Only this deadline can close it: the client waits longer, and the server once did.
+        # Only this deadline can close it: the client waits longer, and the server also used to.
         assert silent.recv(1) == b""

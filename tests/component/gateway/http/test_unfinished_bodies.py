@@ -1,4 +1,4 @@
-"""Unfinished bodies keep nobody else out: the tenant that holds most of them loses them."""
+"""Unfinished bodies keep no other tenant out: those of the tenant with the most are dropped."""
 
 import select
 import socket

@@ -186,7 +186,7 @@ def test_attributes_in_headers_are_decoded_as_the_binding_says(
     gateway: RunningGateway, publisher: FakePublisher, sent: bytes, subject: str
 ) -> None:
     # HTTP binding 1.0.2, 3.1.3.2: double-quoted values MUST be unquoted, with their backslashes,
-    # then percent-decoded once. Senders that do neither write raw UTF-8.
+    # then percent-decoded once. Some senders do neither, and write raw UTF-8.
     assert with_subject(gateway, sent).status_code == 200
     (value,) = values(publisher)
     assert json.loads(value)["subject"] == subject

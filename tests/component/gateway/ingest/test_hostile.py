@@ -104,7 +104,7 @@ def exchange(port: int, headers: dict[str, str], body: bytes) -> tuple[int, str,
     head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with socket.create_connection(("127.0.0.1", port), timeout=20) as wire:
         begun_s = time.perf_counter()
-        # A request refused by its head may find the connection closed, but has its answer.
+        # If the head is refused, the rest may meet a closed connection, after the answer.
         with contextlib.suppress(BrokenPipeError):
             wire.sendall(head.encode() + b"\r\n" + body[:-1])
             begun_s = time.perf_counter()

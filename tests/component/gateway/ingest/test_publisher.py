@@ -187,7 +187,7 @@ def test_an_answer_that_cannot_be_read_makes_its_batch_unknown(
 
 
 async def gather_behind_one(s: Scene, first: str, others: list[str]) -> None:
-    """Publish to others while their broker has a request, and have all events stored."""
+    """Publish to other topics while their broker still has a request; then store all events."""
     published = [s.publish(first)]
     under_way = await s.under_way(first)
     published += [s.publish(topic) for topic in others]

@@ -1,4 +1,4 @@
-"""A request of one event takes few function calls, a figure that a busy machine does not blur.
+"""A request of one event takes few function calls; a busy machine does not change their number.
 
 Benchmarks showed 30 more calls only as noise. Each rule cost little, but together they took an
 eighth of a request's processor time. If a new rule needs more calls, raise the figure, and say in
@@ -25,9 +25,9 @@ from tests.support.gateway.gateway_fixtures import FixedConfig, running_gateway
 
 ROOT = Path(inspect.getfile(AckLedger)).parents[2]
 OURS = tuple(f"{ROOT / room}/" for room in ("gateway", "shared"))
-# Calls of our functions, and by them: 169, of which 28 are for the ledger, and room for a small
-# rule or another version of Python. There were 266 when uvicorn ran each request as a task, with
-# a scope and messages.
+# There are 169 calls to and from our functions, 28 of them for the ledger; the rest is room for a
+# small rule or another version of Python. There were 266 calls when uvicorn ran each request as a
+# task, with a scope and messages.
 CALLS_MAX = 178
 REQUESTS = 20
 BODY = b'{"id":"one","type":"play.paused"}'
@@ -39,7 +39,7 @@ HEAD = (
 
 @pytest.fixture
 def calls() -> Iterator[Counter[str]]:
-    """Count calls of our functions, and by them, in threads that start from now on."""
+    """Count calls to and from our functions, in threads that start from now on."""
     counted: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, _: object) -> None:

@@ -23,7 +23,7 @@ from tests.support.gateway.gateway_fixtures import FixedConfig, RunningGateway, 
 
 
 def levels(count: int, wrap: str, *, last: Any = True, **more: Any) -> dict[str, Any]:
-    """Return a schema that names each next level twice: 2 to the power of `count` steps."""
+    """Return a schema whose levels each name the next one twice: 2 to the power `count` steps."""
     names = [f"#/$defs/d{level + 1}" for level in range(count)]
     both = {f"d{level}": {wrap: [{"$ref": name}] * 2, **more} for level, name in enumerate(names)}
     return {"$ref": "#/$defs/d0", "$defs": {**both, f"d{count}": last}}

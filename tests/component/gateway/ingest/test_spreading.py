@@ -14,7 +14,7 @@ from gateway.publish.report import Fate, Report
 
 
 def test_few_events_without_a_key_reach_each_partition_and_still_share_batches() -> None:
-    """4,000 small events in a few seconds do not nearly fill a batch."""
+    """4,000 small events in a few seconds come nowhere near filling a batch."""
     batches: list[tuple[int, int]] = []
 
     async def send(partition: int, builder: RecordBatch, _: Handover) -> int:

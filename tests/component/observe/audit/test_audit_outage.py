@@ -1,4 +1,4 @@
-"""While a lane stands still for days, no open minute is forgotten, and losses are reported."""
+"""While a lane is stuck for days, no open minute is forgotten, and losses are reported."""
 
 import asyncio
 import copy

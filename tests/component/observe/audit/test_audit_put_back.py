@@ -93,7 +93,7 @@ def test_a_minute_of_long_ago_that_is_put_back_in_two_parts_is_stated_whole(tmp_
     assert [said(one) for one in hifi.stated("orders")] == [
         all_of("a", "b"), all_of("a", "b", "c", revision=2),
     ]  # fmt: skip
-    # The minute is forgotten later, and events after that make no partial statement.
+    # The minute is forgotten later; events restored after that cause no partial statement.
     hifi.at(M0 + 10 * DAY_MS)
     hifi.at(M0 + 11 * DAY_MS)
     assert (hifi.memory.stated, hifi.memory.books.closed) == ({}, {})

@@ -1,7 +1,7 @@
 """Events that no ledger names, because a gateway died or Kafka stood still, are stated, too.
 
-A signed statement must cover all events that a stream's log has of a minute. Otherwise
-verification, by the ledger and then by the log, advises not to trust it.
+A signed statement must cover all of a minute's events in a stream's log. Otherwise `hifi verify`,
+which compares it with the ledger and then with the log, says that it cannot be trusted.
 """
 
 from dataclasses import replace
@@ -82,7 +82,7 @@ def test_what_came_late_is_stated_with_all_that_was_before_when_the_observer_was
     hifi.accept("orders", "c", is_named=False)
     for minutes in (3, 4, 5):
         hifi.at(M0 + minutes * 60_000)
-    # The event comes while its minute is known, but is read when the minute would be forgotten.
+    # The event arrives while its minute is known, but is read when the minute is to be forgotten.
     hifi.now_ms = M0 + 23 * HOUR_MS
     hifi.accept("orders", "d")
     hifi.start_again()

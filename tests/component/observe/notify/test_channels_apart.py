@@ -147,7 +147,7 @@ async def test_slack_takes_a_message_for_a_try() -> None:
 
 
 def two_addresses(_: str) -> list[Address]:
-    # Nobody listens at the first.
+    # Nobody listens at the first address.
     return [ip_address("127.0.0.9"), ip_address("127.0.0.1")]
 
 

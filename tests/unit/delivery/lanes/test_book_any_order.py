@@ -1,4 +1,4 @@
-"""A book keeps its promises, whatever workers do and in whatever order it hears of it.
+"""A book keeps its promises, whatever workers do and in whatever order their reports arrive.
 
 No two workers have the same offset, no strand skips an offset or goes back, and possible repeats
 are labelled.

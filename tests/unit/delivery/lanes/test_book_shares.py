@@ -51,7 +51,7 @@ def test_no_more_is_under_way_than_a_destination_takes_at_once_as_strands_become
 
 
 def test_no_more_strands_are_sent_than_requests_and_each_has_its_turn() -> None:
-    """Four requests for a quarter each take four times as long as one, and would be parked."""
+    """Four requests with a quarter of the events each take four times as long, and are parked."""
     driver = Backlog(Mark(0, 0))
     driver.lanes["s/a"] = replace(driver.lanes["s/a"], events_max=500, strands_max=1)
     done: list[Strand] = []
@@ -133,7 +133,7 @@ def test_a_rest_of_its_lane_does_not_end_the_wait_of_a_strand_that_was_cut() -> 
 
 
 def test_a_rest_of_its_lane_puts_off_no_strand_that_is_in_doubt() -> None:
-    """Otherwise the look of a strand in doubt would almost never follow its wait."""
+    """Otherwise a strand in doubt would almost never check the log after its wait."""
     driver = Driver({A: 9, B: 1_000})
     driver.enter(kind=JobKind.FOLLOWING)
     span = driver.spans(100.0)[strand()]

@@ -1,4 +1,4 @@
-"""States of lanes: whether each is up, when it is retried, and whether it stands still."""
+"""States of lanes: whether each is up, when it is retried, and whether it is stuck."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

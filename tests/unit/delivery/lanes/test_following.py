@@ -1,4 +1,4 @@
-"""A job that may follow its logs for longer hears so; any other ends and is planned again."""
+"""A job learns that it may follow its logs for longer; otherwise it ends and is planned again."""
 
 import asyncio
 import time
@@ -128,7 +128,7 @@ def test_a_job_is_told_of_what_is_written_once_it_has_begun() -> None:
 
 
 def test_who_is_sent_to_by_others_too_ends_and_hears_of_them() -> None:
-    """An executor elsewhere hears of other senders with its orders; silent ones count as gone."""
+    """An executor elsewhere gets other senders' news with its orders; silent ones count as gone."""
     driver = Following()
 
     def told_at(at_ms: int) -> dict[str, FlowRecord]:

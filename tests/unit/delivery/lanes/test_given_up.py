@@ -51,7 +51,7 @@ def test_who_gives_a_lane_up_tells_where_it_is_before_and_never_afterwards(
 
     asyncio.run(goes())
     assert groups.told == ({} if is_cut else {TO.id: 9})
-    # The new owner has reported a later position; late reports arrive of work started here.
+    # The new owner has reported a later position; late reports about work started here arrive.
     groups.told[TO.id] = 20
     loop._tell_position(TO.id)
     asyncio.run(loop.positions.tell_last())

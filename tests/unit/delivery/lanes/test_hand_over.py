@@ -19,7 +19,7 @@ HERE, BESIDE = Strand(COMES.id, A), Strand(COMES.id, B)
 
 
 class HandOver(House):
-    """A house with one destination, and one that another process holds, last marked at 1."""
+    """Holds one destination; another process holds a second one, whose last mark is at 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def test_what_goes_and_comes_back_while_its_first_mark_is_stored_is_not_entered_
     "late", [Mark(2, 2), Mark(1, 3), Mark(3, 9), Mark(2, 2, late=True), Mark(3, 9, late=True)]
 )
 def test_a_mark_that_who_had_it_writes_late_is_set_right_though_nothing_comes(late: Mark) -> None:
-    """The old owner was frozen, and writes its old position; our lane may be idle for days."""
+    """The old owner was frozen and now writes its old position; our lane may be idle for days."""
     house = HandOver()
     before = house.take_over()
     house.follow(late)
@@ -170,7 +170,7 @@ def test_a_mark_that_who_had_it_writes_late_is_set_right_though_nothing_comes(la
 
 
 def test_who_takes_a_lane_over_with_a_late_mark_says_again_where_it_is() -> None:
-    """No other process has written it, and the earlier mark may be compacted away."""
+    """No other process has written the position, and the earlier mark may be compacted away."""
     house = HandOver()
     house.begin()
     house.mark(HERE, Mark(2, 2, late=True))
@@ -211,7 +211,8 @@ def test_what_says_no_less_than_is_true_needs_no_second_word() -> None:
     house = HandOver()
     before = house.take_over()
     house.follow(Mark(4, 4), Mark(4, 7), Mark(5, 5), Mark(4, OPEN))
-    # Heard after the worker's job has reported the end: the marks of one read count together.
+    # These marks arrive after the worker's job has reported the end; marks read together count
+    # together.
     house.follow(Mark(2, 4), Mark(4, 4))
     house.mine.remove(COMES.id)
     house.follow(Mark(1, 1))

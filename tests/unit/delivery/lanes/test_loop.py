@@ -76,7 +76,7 @@ class Driver:
             MarksLog(self.log, marks or {}),
             self.outlet,
         )
-        # The loop's own clock stands still beside this one.
+        # The test moves this clock; the loop's own clock hardly advances meanwhile.
         self.now_s = time.monotonic()
         self.loop.member.held = frozenset(range(SLOT_COUNT))
         self.configure(TO)

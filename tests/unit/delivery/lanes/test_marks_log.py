@@ -123,7 +123,7 @@ def test_a_log_of_marks_that_is_not_there_is_a_sentence(monkeypatch: pytest.Monk
 def test_who_comes_waits_for_no_end_that_the_log_does_not_have_any_more() -> None:
     house = HandOver()
     house.begin()
-    # The look has found the log's end, which nobody has read up to yet.
+    # The look has found the log's end, but nobody has read that far yet.
     asyncio.run(house.roster.look())
     assert house.at() is None
     house.log.make(LANES, 1)

@@ -131,7 +131,7 @@ def test_a_producer_that_has_given_up_a_row_is_given_up_itself(
         assert made[0].stops == 1
         again = await begun(asyncio.create_task(outlet.store(rows(b"2"))))
         assert made[1].sent == [b"2"]
-        # A late failure of the first producer's must not stop the second one.
+        # A late failure of the first producer must not stop the second one.
         made[1].say()
         await again
         assert made[1].stops == 0
@@ -140,7 +140,7 @@ def test_a_producer_that_has_given_up_a_row_is_given_up_itself(
 
 
 def test_who_shares_a_producer_that_another_gives_up_loses_nothing(made: list[Producer]) -> None:
-    """A producer that has to stop refuses more rows, even of a caller in the middle of sending."""
+    """A producer that has to stop refuses more rows, even from a caller that is still sending."""
 
     async def scenario() -> None:
         outlet = Outlet("kafka:1")
@@ -176,7 +176,7 @@ def test_a_row_that_no_kafka_takes_says_nothing_of_the_producer(made: list[Produ
         made[0].say()
         await storing
         refused = await begun(asyncio.create_task(outlet.store(rows(b"2"))))
-        # A broker may refuse the row by a limit of its own.
+        # A broker may refuse the row because of a limit of its own.
         made[0].say(MessageSizeTooLargeError())
         with pytest.raises(MessageSizeTooLargeError):
             await refused

@@ -53,7 +53,7 @@ def test_of_requests_it_is_given_as_many_as_it_answers_in_that_time(
 
 def test_who_refuses_some_is_given_what_its_requests_can_find_out_in_that_time() -> None:
     known = FlowRecord(Flow(Concurrency(mean_ms=1_000), batch_size=BatchSize(events=8.0)))
-    # Two rounds of 32 requests, of two events each with the halves, and 128 events beside them.
+    # Two rounds of 32 requests of two events each, as batches are halved; and 128 events besides.
     assert events_max(to(parallel_max=32), DeliverySettings(), known) == 2 * 32 * 2 + 32 * 4
 
 

@@ -29,7 +29,7 @@ TO = Destination("s", "d", "http://localhost/")
 
 
 class House:
-    """A roster over a log of two Kafka partitions: five events at 1 to 5 s in one, none beside."""
+    """A roster over a log of two Kafka partitions: one has five events at 1 to 5 s, one none."""
 
     def __init__(self) -> None:
         self.log = MemoryLog()
@@ -229,7 +229,7 @@ def test_what_kafka_says_nothing_of_is_told_with_why() -> None:
     house.log.leaderless = set()
     house.roster.begin()
     (_, why) = house.roster.waiting()[TO.id]
-    assert why == "hifi.lanes is not yet read up to when this process got them"
+    assert why == "hifi.lanes is not yet read up to the time when this process got them"
 
 
 def test_what_was_added_in_kafka_by_hand_is_read_whole() -> None:
@@ -330,7 +330,7 @@ def test_the_marks_of_a_destination_go_with_what_is_known_of_its_removal(*, ours
 def test_a_configuration_that_was_lost_takes_no_marks_with_it(
     left: dict[str, RemovedDestination],
 ) -> None:
-    """Otherwise all lanes' positions would be gone when somebody restores it from a copy."""
+    """Otherwise all lanes' positions would be gone when somebody restores the configuration."""
     house = House()
     house.look(TO)
     house.outlet.rows.clear()

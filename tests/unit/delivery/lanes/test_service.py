@@ -156,7 +156,7 @@ def test_of_several_processes_one_counts_an_attempt_and_its_count_stays() -> Non
     fleet.look()
     fleet.look(delivered=3)
     assert fleet.attempts == [3, None], "a process that never had it shows no such line"
-    # No process has it for a moment: attempts of that time are counted by none, and never twice.
+    # No process has the slot for a moment: attempts in that time are counted by none, never twice.
     fleet.has(False, False)
     fleet.look(delivered=1)
     fleet.has(False, True)

@@ -34,7 +34,7 @@ class Process(House):
         self._told = 0
 
     def goes(self, *, partition_count: int = 2) -> dict[KafkaPartition, int]:
-        """Look, let all processes read the marks stored by that; return this one's positions."""
+        """Look, let all processes read the marks stored by that, and return our positions."""
         asyncio.run(self.marks.read())
         self.look(SHARDED, partition_count=partition_count)
         for row in self.outlet.rows[self._told :]:
@@ -46,7 +46,7 @@ class Process(House):
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_each_process_begins_with_its_shard_where_the_destination_says(*, is_first: bool) -> None:
-    """Shards that begin before the first one do not mistake it for growth of the stream."""
+    """Shards that begin before the first shard do not mistake that one for growth of the stream."""
     first = Process(TO.id)
     other = Process(f"{TO.id}#1", beside=first)
     if not is_first:

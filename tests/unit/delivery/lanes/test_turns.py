@@ -241,7 +241,7 @@ def test_with_all_slots_lent_whoever_has_none_goes_on_in_one_of_its_kind() -> No
 
 
 def crowded(of: Turns, stretch: float) -> Turns:
-    """Make workers take this many times as long as they need, for want of a processor."""
+    """Report that workers waited for processors, and took this many times as long as they need."""
     had = ProcessorTime(0.1, 0.1 * (stretch - 1))
     of.learn(JobKind.APART, [TaskEnd([], had)], now_s=0.0)
     return of
