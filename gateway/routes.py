@@ -43,7 +43,7 @@ _WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 # The two bits that are the same in each UUID, with two random ones (RFC 9562, 4.1).
 _VARIANTS = "89ab"
 _CHANCE_BYTES = 10
-# Ids for each system call, which costs as much as reading an event.
+# How many ids one system call makes; a call costs as much as reading an event.
 _IDS_AT_ONCE = 256
 # The control plane's routes serve these methods.
 _LOOKS = frozenset({"GET", "HEAD"})

@@ -302,8 +302,8 @@ class LaneLoop:
 
     def _submit(self, job: Job, orders: Orders) -> list[TaskEnd]:
         """Run a job in a thread of its own; return when Spark has run all tasks."""
-        # The orders go with the tasks, which Spark forgets when they are done. If the function held
-        # them, it would become a broadcast, on disk until the JVM's next garbage collection.
+        # The orders are data of the tasks, and Spark discards both when the tasks are done. If the
+        # function held them, it would be a broadcast, on disk until the JVM collects garbage.
         return self.tasks.run(
             [(units, orders.of(units)) for units in job.tasks],
             pool=job.kind.value,

@@ -150,7 +150,7 @@ FLOW: tuple[Alert, ...] = (
         f"max by (destination) ({m.OBSERVE_SILENT_SECONDS.name}) > 120"
         f" or max by (destination) ({m.DELIVERY_LANE_UP.name}) < 1",
         "{{ $labels.destination }} makes no progress",
-        "Events are queued, but its lane has not reported for two minutes or is down.",
+        "Events are queued, but the lane is down or has not reported for two minutes.",
         for_="2m",
     ),
     Alert(

@@ -21,7 +21,7 @@ class KnownTables:
         self._copies = TableCopies(settings.tables_folder.absolute())
 
     def of(self, pipeline: Pipeline, configuration: Configuration) -> Tables | None:
-        """Return a plan's tables; None while one is missing, or has no copy here.
+        """Return a plan's tables; None while a table is missing or has no copy here.
 
         The pipeline does not start before all are there: a job that waits for a table would delay
         all its pipelines.

@@ -154,7 +154,7 @@ def noted_running(known: Neighbours, running: int, *, now_ms: int) -> Neighbours
 def noted_waiting(
     known: Neighbours, what: Literal["permits", "rate"], *, until_ms: int, now_ms: int
 ) -> Neighbours:
-    """Note that a task waits until then, for others' requests to end or for the next event."""
+    """Record until when a task waits for others' requests to end, or for the next event."""
     if not known.active:
         return known
     wants_until_ms = min(until_ms, now_ms + STALE_MS) + WANT_MS

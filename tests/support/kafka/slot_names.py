@@ -1,4 +1,4 @@
-"""Finds names that leases put where a test wants them."""
+"""Finds names whose slots belong to the process that a test needs."""
 
 from itertools import count, islice
 

@@ -127,7 +127,8 @@ def test_one_that_was_frozen_takes_nothing_from_those_that_went_on() -> None:
     sending.machines[2].is_off = lambda at_s: 10 <= at_s < 18
     sending.live(30)
     assert sending.most_at_once(2, 18) <= 4
-    # The machine had requests before, and continues with one until it has heard of the others.
+    # The machine had requests before. It continues with one at a time until it knows the other
+    # machines.
     assert sending.most_at_once(18, 19) <= 5
     assert sending.most_at_once(19, 30) <= 4
 
