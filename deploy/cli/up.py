@@ -54,7 +54,7 @@ def run(stack: Stack, steps: "_Steps") -> None:
             steps.tell(f"Hifi is up after {time.monotonic() - started_s:.0f} s.\n")
             steps.tell(_where(stack.settings))
             asyncio.run(_serve(stack, stop))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, asyncio.CancelledError):
             steps.tell("Interrupted while starting: everything has stopped.")
             raise typer.Exit(INTERRUPTED) from None
         finally:
@@ -80,8 +80,20 @@ class _Stop:
             self._at_once()
             return
         self.is_set = True
-        if not self.is_serving:
-            raise KeyboardInterrupt
+        if self.is_serving:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise KeyboardInterrupt from None
+        # The interrupt could end any task, such as one of the Kafka client, which would log it as
+        # an error.
+        loop.call_soon_threadsafe(_cancel_all, loop)
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
 
 
 class _Steps:

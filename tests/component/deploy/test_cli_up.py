@@ -1,12 +1,17 @@
 """`hifi up` refuses with one sentence that says what to do, and leaves nothing running."""
 
+import asyncio
+import gc
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
+from deploy.cli import up as command
 from deploy.local.ports import pick_free
 from deploy.local.services import how_it_ended
 from deploy.local.stack import Stack
@@ -162,3 +167,39 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(
 )
 def test_how_a_process_ended_in_words(code: int | None, says: str) -> None:
     assert how_it_ended(code) == says
+
+
+class StartingStack:
+    """A stack whose start is interrupted while a task of a library runs."""
+
+    has_stopped = False
+
+    def start(self, _: object) -> None:
+        asyncio.run(self._wait())
+
+    def stop(self) -> None:
+        self.has_stopped = True
+
+    stop_at_once = stop
+
+    async def _wait(self) -> None:
+        background = asyncio.create_task(self._interrupt())
+        await asyncio.sleep(60)
+        await background
+
+    async def _interrupt(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(60)
+
+
+def test_a_signal_while_a_library_works_is_no_error_of_that_library(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = StartingStack()
+    with pytest.raises(typer.Exit) as ended:
+        command.run(stack, command._Steps())  # type: ignore[arg-type]
+    gc.collect()
+    assert ended.value.exit_code == 130
+    assert stack.has_stopped
+    assert "Interrupted while starting: everything has stopped." in capsys.readouterr().out
+    assert [record.message for record in caplog.records] == []
