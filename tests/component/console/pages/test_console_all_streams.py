@@ -128,7 +128,7 @@ def test_a_request_leads_to_its_events_in_their_stream(
     began = AckedRequest(other, read_until_ms=1_790_000_000_000)
     monkeypatch.setitem(console.events.requests, other, began)
     page = client.get(f"/events?request={other}").text
-    assert "The ledger up to" in page
+    assert "Not in the ledger up to" in page
     (further,) = (path for path in paths_of(page) if "from=" in path)
     client.get(further)
     assert console.events.asked[-1] == (other, "1790000000000")

@@ -147,7 +147,7 @@ def test_a_pipeline_that_is_removed_takes_along_what_is_built_for_it(
     ("path", "document", "status", "said"),
     [
         (f"{BUILT}?from=soon", DAILY, 400, "must be like 90m, 12h"),
-        (BUILT, PLAIN, 422, "PUT the pipeline itself"),
+        (BUILT, PLAIN, 422, "PUT it as usual"),
         (BUILT, DAILY | {"from": {"stream": "eu"}}, 422, "where the pipeline has its position"),
         (BUILT, DAILY | {"colour": "red"}, 422, "no such setting"),
         (BUILT, DAILY | {"to": [{"table": "nowhere"}]}, 404, "nowhere"),
