@@ -156,7 +156,12 @@ def read_tracing() -> Tracing | None:
     url = _url("HIFI_OTLP_ENDPOINT", own.endpoint, is_base=True) if own.endpoint else ""
     ratio = _ratio("HIFI_OTLP_RATIO", own.ratio) if own.ratio else None
     headers = _headers("HIFI_OTLP_HEADERS", own.headers, read=str)
-    if otel.is_disabled or not (url := url or otel.url):
+    if otel.is_disabled:
+        return None
+    if url:
+        # A platform's headers may have the key of another collector, and its sampler is for that.
+        return Tracing(url, ratio or 0.0, headers, otel.resource)
+    if not (url := otel.url):
         return None
     ratio = otel.ratio if ratio is None else ratio
     return None if ratio is None else Tracing(url, ratio, headers or otel.headers, otel.resource)

@@ -100,6 +100,18 @@ def test_opentelemetrys_switches_turn_spans_off(
     assert read(monkeypatch, **variables) is None
 
 
+def test_headers_and_sampler_of_another_collector_stay_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A platform's headers may have a key, and a sampler that Hifi would refuse."""
+    platform = {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=theirs", "OTEL_TRACES_SAMPLER": "always_on"}
+    own = {"HIFI_OTLP_ENDPOINT": "http://own", "HIFI_OTLP_RATIO": "0.5"}
+    tracing = read(monkeypatch, **BASE, **platform, **own)
+    assert tracing is not None
+    assert (tracing.url, tracing.headers) == ("http://own/v1/traces", {})
+    assert tracing.ratio == 0.5
+
+
 def test_variables_for_other_programs_keep_no_process_from_starting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
