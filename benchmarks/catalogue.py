@@ -60,8 +60,8 @@ BENCHES: dict[str, tuple[Figure, ...]] = {
         _less("realtime_single_p99_ms_at_1000", "p99", noise=_TAIL, least=10),
         _less("microbatch_single_p50_ms_at_1000", "micro-batch, 1,000/s: p50"),
         _less("microbatch_single_p99_ms_at_1000", "p99", noise=_TAIL),
-        _more("held_single_per_s", "single events/s held", noise=0.25),
-        _more("held_batch_per_s", "events/s held in POSTs of 100", noise=0.25),
+        _more("sustained_single_per_s", "single events/s sustained", noise=0.25),
+        _more("sustained_batch_per_s", "events/s sustained in POSTs of 100", noise=0.25),
         _more("drain_per_s", "events/s of draining a backlog", noise=0.25),
     ),
     "fleet": (

@@ -141,7 +141,7 @@ class Fleet:
         """Wait until each of these has lanes, and together they have every lane exactly once."""
         until_s = time.monotonic() + _FAILOVER_WITHIN_S
         while True:
-            shares = [_held(driver) for driver in drivers]
+            shares = [_lanes_of(driver) for driver in drivers]
             if all(shares) and sum(map(len, shares)) == len(set().union(*shares)) == _LANES:
                 return
             if time.monotonic() > until_s:
@@ -191,7 +191,7 @@ class Fleet:
         return notes
 
     def owners(self) -> dict[str, int]:
-        return {stream: driver.pid for driver in self.drivers for stream in _held(driver)}
+        return {stream: driver.pid for driver in self.drivers for stream in _lanes_of(driver)}
 
 
 def _planned(fleet: Fleet) -> Iterator[tuple[str, float]]:
@@ -290,7 +290,7 @@ def _signal(drivers: Collection[Driver], number: int) -> None:
             os.kill(pid, number)
 
 
-def _held(driver: Driver) -> set[str]:
+def _lanes_of(driver: Driver) -> set[str]:
     """Return the streams whose lanes the process has."""
     lines = [line for line in driver.says().splitlines() if "hifi_delivery_lane_up{" in line]
     return {line.partition('destination="')[2].partition("/")[0] for line in lines}

@@ -15,6 +15,8 @@ from benchmarks.catalogue import BENCHES, ERRORS, Figure
 Row = dict[str, Any]
 FILE = Path(__file__).parents[1] / "docs" / "benchmarks.jsonl"
 _FAMILY = re.compile(r"EPYC|Xeon")
+# Machines are alike if the speeds of their cores differ by less than this factor.
+_ALIKE = 1.2
 
 
 def read_rows(path: Path = FILE) -> list[Row]:
@@ -29,14 +31,20 @@ def machine(row: Row) -> str:
     return f"{family.group() if family else row['processor']}, {row['cores']} cores"
 
 
+def is_alike(one: Row, other: Row) -> bool:
+    """Say whether figures of two rows can be compared: same kind of machine, same speed."""
+    speeds = sorted(row.get("core_speed", 0) for row in (one, other))
+    return machine(one) == machine(other) and speeds[1] <= _ALIKE * speeds[0]
+
+
 def newest(rows: Sequence[Row], figure: Figure) -> Row | None:
     return next((row for row in reversed(rows) if figure.name in row), None)
 
 
 def changes(row: Row, rows: Iterable[Row]) -> Iterator[str]:
     """Yield a line for each figure that changed or misses its target; `rows` are oldest first."""
-    bench, kind = row["bench"], machine(row)
-    alike = [old for old in rows if old["bench"] == bench and machine(old) == kind]
+    bench, kind = row["bench"], f"{machine(row)}, core speed {row['core_speed']}"
+    alike = [old for old in rows if old["bench"] == bench and is_alike(old, row)]
     if not alike:
         yield f"{bench}: nothing to compare with: no row is from such a machine ({kind})"
         return

@@ -2,11 +2,12 @@
 
 Gateway, Kafka and delivery run as with `hifi up`. The generator is open loop, so ages count from
 the moment an event was due, and every id is followed. (age) p50, p95 and p99 at 200 and 1,000
-single events/s, and each service's processor time per event, including its idle cost. (held) The
-highest rates of single events, and of events in batches of 100, at which 99 of 100 events arrive
-within a second. (drain) The rate at which the backlog of a paused destination drains after it is
-resumed. An error is an acknowledged event that did not arrive, or a failed request at a held rate.
-`python -m benchmarks.whole_way [age] [held-single] [held-batch] [drain]` runs some of the parts.
+single events/s, and each service's processor time per event, including its idle cost. (sustained)
+The highest rates of single events, and of events in batches of 100, at which 99 of 100 events
+arrive within a second. (drain) The rate at which the backlog of a paused destination drains after
+it is resumed. An error is an acknowledged event that did not arrive, or a failed request at a
+sustained rate.
+`python -m benchmarks.whole_way [age] [sustained-single] [sustained-batch] [drain]` runs some parts.
 """
 
 import sys
@@ -35,7 +36,7 @@ from shared.config.destination import Latency
 _LATENCIES: tuple[Latency, ...] = ("realtime", "micro-batch")
 _AGE_RATES = (200.0, 1_000.0)
 _SHOWN = ("p50", "p95", "p99")
-_AGE_S, _HELD_S, _WARM_UP_S = 20.0, 15.0, 5.0
+_AGE_S, _SUSTAINED_S, _WARM_UP_S = 20.0, 15.0, 5.0
 _PROMISED_MS = 1_000.0
 _BATCH = 100
 # First guesses of the rates that must hold, in events a second.
@@ -87,7 +88,7 @@ def _chosen(figures: _Figures) -> _Figures:
         for name in ("p50", "p99")
         if (key := f"realtime_single_{name}_ms_at_1000") in figures
     }
-    for name in ("held_single_per_s", "held_batch_per_s", "drain_per_s"):
+    for name in ("sustained_single_per_s", "sustained_batch_per_s", "drain_per_s"):
         both = [value for key, value in figures.items() if key.endswith(f"_{name}")]
         if both:
             chosen[name] = max(both)
@@ -120,13 +121,13 @@ def _used_s(stack: Stack) -> dict[str, float]:
     return {child.name: used_by(child.pid)[0] for child in children}
 
 
-def _held(wanted: RatingPlan, batch: int) -> _Figures:
-    asked = replace(wanted, batch=batch, hold_s=_HELD_S, start=_GUESSES[batch])
+def _sustained(wanted: RatingPlan, batch: int) -> _Figures:
+    asked = replace(wanted, batch=batch, hold_s=_SUSTAINED_S, start=_GUESSES[batch])
     with way(asked) as step_at:
         search, steps = searched(asked, step_at, _say)
     return {
         f"held_{'single' if batch == 1 else 'batch'}_per_s": round(search.low),
-        # Requests beyond the held rate may be refused; acknowledged events may not be lost.
+        # Requests beyond the sustained rate may be refused; acknowledged events may not be lost.
         "errors": sum(
             step["ends"]["unaccounted"] + (step["failed"] if step["verdict"] == "met" else 0)
             for step in steps
@@ -172,8 +173,8 @@ def _say(what: str) -> None:
 
 _PARTS: dict[str, Callable[[RatingPlan, Stack], _Figures]] = {
     "age": _age,
-    "held-single": lambda wanted, _: _held(wanted, 1),
-    "held-batch": lambda wanted, _: _held(wanted, _BATCH),
+    "sustained-single": lambda wanted, _: _sustained(wanted, 1),
+    "sustained-batch": lambda wanted, _: _sustained(wanted, _BATCH),
     "drain": _drain,
 }
 

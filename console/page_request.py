@@ -259,13 +259,13 @@ class Sources:
                 raise HTTPException(403, "This needs a key with the scope admin.")
             if method != "POST":
                 return await respond(request, identity, request.query_params)
-            with ExitStack() as held:
+            with ExitStack() as resources:
                 turn = self.long_forms.turn(identity.viewer.tenant or "")
                 fields = await form_of(
                     request,
                     self.threads.of(identity.viewer.tenant),
                     bytes_max=form_bytes_max,
-                    on_long=lambda: held.enter_context(turn),
+                    on_long=lambda: resources.enter_context(turn),
                 )
                 self.authentication.check_post(request, identity.session, fields)
                 return await respond(request, identity, fields)

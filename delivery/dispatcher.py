@@ -115,15 +115,15 @@ class Dispatcher:
         if self._is_calm(replies, tracks, running_count):
             return self._calm_turn(replies, tracks)
         turn = _SendTurn()
-        with self.permits.look(tells=bool(replies)) as held:
+        with self.permits.look(tells=bool(replies)) as locked:
             for request, sent in replies:
-                self._settle(held, request, sent, box_end_s - time.monotonic())
+                self._settle(locked, request, sent, box_end_s - time.monotonic())
             while not turn.is_over and _waits(tracks):
-                self._step(held, tracks, turn, running_count + len(turn.to_send), box_end_s)
+                self._step(locked, tracks, turn, running_count + len(turn.to_send), box_end_s)
             running_count += len(turn.to_send)
-            held.runs(self.permits.task, running_count)
+            locked.runs(self.permits.task, running_count)
             # Set in this look, because a second one would be too costly for a single event.
-            held.is_last = self._is_last and not running_count and not _waits(tracks)
+            locked.is_last = self._is_last and not running_count and not _waits(tracks)
         return turn
 
     def _is_calm(
@@ -151,23 +151,23 @@ class Dispatcher:
         return _SendTurn([self._start(track) for track in waiting])
 
     def _settle(
-        self, held: LockedFlow, request: _DueRequest, sent: RequestResult, budget_s: float
+        self, locked: LockedFlow, request: _DueRequest, sent: RequestResult, budget_s: float
     ) -> None:
         """Record the result of an attempt, in the flow and in the rows."""
         roll = self.dice.random()
-        held.enter(_ended(request, sent), roll=roll)
+        locked.enter(_ended(request, sent), roll=roll)
         settled = self.settlement.after_attempt(
             request.due,
             sent,
-            may_retry=may_retry_locally(held.flow),
+            may_retry=may_retry_locally(locked.flow),
             budget_s=budget_s,
-            is_held=held.flow.is_held,
+            is_held=locked.flow.is_held,
             roll=roll,
-            is_by_size=held.flow.batch_size.is_by_size,
+            is_by_size=locked.flow.batch_size.is_by_size,
         )
         if any(due.failed for due in settled.go_on):
-            held.retry_locally(sent.attempt)
-        self._keep(held, settled)
+            locked.retry_locally(sent.attempt)
+        self._keep(locked, settled)
         if sent.verdict.outcome is Outcome.OK:
             self._taken_count += request.due.batch.event_count
         request.track.running_count -= 1
@@ -175,18 +175,18 @@ class Dispatcher:
         if self.block is not None:
             request.track.waiting.clear()
 
-    def _keep(self, held: LockedFlow, settled: SettledBatch) -> None:
-        held.park(settled.parks)
+    def _keep(self, locked: LockedFlow, settled: SettledBatch) -> None:
+        locked.park(settled.parks)
         self._rows += settled.rows
         if settled.block is not None:
             self.block = settled.block
-            held.block(self.block.offset, self.block.history)
+            locked.block(self.block.offset, self.block.history)
         if self.settlement.destination.order == "key":
             self._keys_waiting |= settled.keys_waiting
 
     def _step(
         self,
-        held: LockedFlow,
+        locked: LockedFlow,
         tracks: Sequence[OpenTrack],
         turn: _SendTurn,
         running_count: int,
@@ -195,42 +195,42 @@ class Dispatcher:
         """Start one request, or refuse all waiting batches, or end the turn."""
         now_s = time.monotonic()
         if now_s >= box_end_s and self.has_sent:
-            self._refuse_all(held, tracks, Failure.BUDGET_USED_UP)
+            self._refuse_all(locked, tracks, Failure.BUDGET_USED_UP)
             return
-        free = [track for track in tracks if self._is_free(held, track)]
+        free = [track for track in tracks if self._is_free(locked, track)]
         ready = [track for track in free if track.waiting[0].ready_at_s <= now_s]
         if not ready:
             if _waits(tracks):
                 turn.end(min([track.waiting[0].ready_at_s for track in free], default=None))
             return
         unasked = self.permits.calm.unasked_count
-        answer = held.ask(self.permits.task, running_count=running_count, unasked=unasked)
+        answer = locked.ask(self.permits.task, running_count=running_count, unasked=unasked)
         match answer:
             case Never():
-                self._refuse_all(held, tracks, Failure.DISABLED)
+                self._refuse_all(locked, tracks, Failure.DISABLED)
             case NotNow(failure=failure, until_ms=until_ms):
-                wait_ms = until_ms - held.now_ms
+                wait_ms = until_ms - locked.now_ms
                 until_s = now_s + wait_ms / 1000
-                wait_end_s = min(box_end_s, now_s + self._wait_s_max(held))
-                # If the budget is used up, one of our own requests will end and free a slot. Any
+                wait_end_s = min(box_end_s, now_s + self._wait_s_max(locked))
+                # If the budget is used up, one of our own requests will end and make room. Any
                 # other reason may last longer than we can wait.
                 if failure is Failure.BUDGET_USED_UP or until_s < wait_end_s:
                     turn.end(until_s)
                 else:
-                    self._refuse_all(held, tracks, failure, wait_ms=wait_ms)
+                    self._refuse_all(locked, tracks, failure, wait_ms=wait_ms)
             case Start(is_probe=is_probe):
-                request = self._start(ready[0], held, is_probe=is_probe)
-                held.start(event_count=request.due.batch.event_count)
+                request = self._start(ready[0], locked, is_probe=is_probe)
+                locked.start(event_count=request.due.batch.event_count)
                 turn.to_send.append(request)
             case _:
                 assert_never(answer)
 
-    def _wait_s_max(self, held: LockedFlow) -> float:
+    def _wait_s_max(self, locked: LockedFlow) -> float:
         """Return how long to wait for the destination: without limit unless it is in trouble."""
-        is_well = state_of(held.flow, now_ms=held.now_ms) is FlowState.CLOSED
+        is_well = state_of(locked.flow, now_ms=locked.now_ms) is FlowState.CLOSED
         return math.inf if is_well else self.trouble_wait_s_max
 
-    def _is_free(self, held: LockedFlow, track: OpenTrack) -> bool:
+    def _is_free(self, locked: LockedFlow, track: OpenTrack) -> bool:
         """Say whether a track has a batch to send; refuse events that must not overtake others."""
         if track.is_serial and track.running_count:
             return False
@@ -241,7 +241,7 @@ class Dispatcher:
             behind = [event for event in tried if event.envelope.key in keys]
             ahead = [event for event in tried if event.envelope.key not in keys]
             if behind:
-                self._refuse(held, replace(due, batch=TriedBatch(behind)), Failure.KEY_WAITS)
+                self._refuse(locked, replace(due, batch=TriedBatch(behind)), Failure.KEY_WAITS)
                 due = replace(due, batch=TriedBatch(ahead))
             if ahead:
                 track.waiting.appendleft(due)
@@ -249,11 +249,11 @@ class Dispatcher:
         return bool(track.waiting)
 
     def _start(
-        self, track: OpenTrack, held: LockedFlow | None = None, *, is_probe: bool = False
+        self, track: OpenTrack, locked: LockedFlow | None = None, *, is_probe: bool = False
     ) -> _DueRequest:
-        """Start the next request; the flow gave permission for it if it is `held`."""
-        to, is_asked = self.settlement.destination, held is not None
-        count_max = to.request_count_max if held is None else held.batch_count_max
+        """Start the next request; the flow gave permission for it if it is `locked`."""
+        to, is_asked = self.settlement.destination, locked is not None
+        count_max = to.request_count_max if locked is None else locked.batch_count_max
         if is_probe:
             # As few events as possible: most probes of a dead destination fail.
             count_max = 1
@@ -264,40 +264,40 @@ class Dispatcher:
         return _DueRequest(track, due, is_probe, rest, is_asked)
 
     def _refuse_all(
-        self, held: LockedFlow, tracks: Sequence[OpenTrack], failure: Failure, *, wait_ms: int = 0
+        self, locked: LockedFlow, tracks: Sequence[OpenTrack], failure: Failure, *, wait_ms: int = 0
     ) -> None:
-        next_count = self._next_max(held) if failure is Failure.BUDGET_USED_UP else 0
+        next_count = self._next_max(locked) if failure is Failure.BUDGET_USED_UP else 0
         for track in tracks:
             while track.waiting:
                 due = track.waiting.popleft()
                 is_next = self._next_count < next_count
                 self._next_count += is_next * due.batch.event_count
-                self._refuse(held, due, failure, wait_ms=wait_ms, is_next=is_next)
+                self._refuse(locked, due, failure, wait_ms=wait_ms, is_next=is_next)
                 if self.block is not None:
                     track.waiting.clear()
 
-    def _next_max(self, held: LockedFlow) -> float:
+    def _next_max(self, locked: LockedFlow) -> float:
         """Return how many late events go next: as many as can be sent before the others are due."""
-        if self.rounds and held.flow.is_slow and self.courier.patience_s is not None:
+        if self.rounds and locked.flow.is_slow and self.courier.patience_s is not None:
             # The lane for slow destinations sends them the next time anyway.
             return math.inf
-        at_once = self.settlement.destination.requests_at_once_max * held.batch_count_max
+        at_once = self.settlement.destination.requests_at_once_max * locked.batch_count_max
         return self.rounds * max(self._taken_count, at_once)
 
     def _refuse(
         self,
-        held: LockedFlow,
+        locked: LockedFlow,
         due: DueBatch,
         failure: Failure,
         *,
         wait_ms: int = 0,
         is_next: bool = False,
     ) -> None:
-        is_held = held.flow.is_held
+        is_held = locked.flow.is_held
         settled = self.settlement.refuse(
             due, failure, wait_ms=wait_ms, is_held=is_held, is_next=is_next
         )
-        self._keep(held, settled)
+        self._keep(locked, settled)
 
     async def _make(self, request: _DueRequest) -> _Reply:
         due = request.due

@@ -88,9 +88,9 @@ class NewsRound:
         path = self.store.path(to)
         if not path.exists() or self._asleep.get(to.id) == path.stat().st_mtime_ns:
             return None
-        with self.store.hold(SendLimits(to, self.schedule), now_ms=at_ms) as held:
-            record = held.to_publish()
-            has_left = not held.record.flow.neighbours.mine.wants
-            is_asleep = has_left and not is_sent_to(held.flow.tasks, now_ms=at_ms)
+        with self.store.lock(SendLimits(to, self.schedule), now_ms=at_ms) as locked:
+            record = locked.to_publish()
+            has_left = not locked.record.flow.neighbours.mine.wants
+            is_asleep = has_left and not is_sent_to(locked.flow.tasks, now_ms=at_ms)
         self._asleep[to.id] = path.stat().st_mtime_ns if is_asleep else 0
         return record

@@ -170,7 +170,7 @@ class FlowStore:
     _seen: dict[str, _File] = field(default_factory=dict)
 
     @contextmanager
-    def hold(self, limits: SendLimits, *, now_ms: int) -> Iterator[LockedFlow]:
+    def lock(self, limits: SendLimits, *, now_ms: int) -> Iterator[LockedFlow]:
         """Lock a destination's flow to read and change it."""
         file = self._file(limits.to)
         is_ours = _lock(file)
@@ -179,12 +179,12 @@ class FlowStore:
             name = store_name(self._name, now_ms=now_ms)
             known = _read(file) if is_ours else file.record
             record = going_on(known, published, limits, store=name, now_ms=now_ms)
-            held = LockedFlow(record.flow, limits, now_ms, record, self.publish_every_ms)
-            yield held
+            locked = LockedFlow(record.flow, limits, now_ms, record, self.publish_every_ms)
+            yield locked
             if is_ours:
-                _write(file, held.record)
+                _write(file, locked.record)
             else:
-                file.record = held.record
+                file.record = locked.record
         finally:
             if is_ours:
                 fcntl.flock(file.descriptor, fcntl.LOCK_UN)
@@ -271,20 +271,20 @@ class Permits:
     def look(self, *, tells: bool) -> Iterator[LockedFlow]:
         """Look at the flow while nobody else changes it; `tells` if requests have ended."""
         self._has_joined = True
-        with self.store.hold(self.limits, now_ms=now_ms()) as held:
-            self._tell(held)
-            yield held
+        with self.store.lock(self.limits, now_ms=now_ms()) as locked:
+            self._tell(locked)
+            yield locked
             # Asked in this look, because a second one would be too costly for a single event. News,
             # if any, carries the latest state.
             had_news = self._news is not None
-            self._news = held.to_publish() or (self._news and held.record)
-            if held.is_last:
-                held.leave(self.task)
+            self._news = locked.to_publish() or (self._news and locked.record)
+            if locked.is_last:
+                locked.leave(self.task)
                 self._has_joined = False
             if self._news is not None and not had_news and self.on_news is not None:
                 self.on_news()
             until_s = time.monotonic() + self.calm.span_s
-            is_well = is_calm(held.flow, self.limits, now_ms=held.now_ms)
+            is_well = is_calm(locked.flow, self.limits, now_ms=locked.now_ms)
             self.calm.until_s = until_s if is_well else 0.0
             if tells:
                 self.calm.tell_at_s = until_s
@@ -295,9 +295,9 @@ class Permits:
 
         Events that would only be parked need not change lanes.
         """
-        with self.store.hold(self.limits, now_ms=now_ms()) as held:
-            is_shut = held.flow.breaker.until_ms > held.now_ms or self.limits.to.is_paused
-            return held.flow.is_slow and not is_shut
+        with self.store.lock(self.limits, now_ms=now_ms()) as locked:
+            is_shut = locked.flow.breaker.until_ms > locked.now_ms or self.limits.to.is_paused
+            return locked.flow.is_slow and not is_shut
 
     def may_skip(self, *, tells: bool) -> bool:
         """Say whether a request may skip the look, as the destination was well a moment ago."""
@@ -315,14 +315,14 @@ class Permits:
     def leave(self) -> None:
         """Send no more, and leave this task's share of requests to others."""
         if self._has_joined:
-            with self.store.hold(self.limits, now_ms=now_ms()) as held:
-                self._tell(held)
-                held.leave(self.task)
+            with self.store.lock(self.limits, now_ms=now_ms()) as locked:
+                self._tell(locked)
+                locked.leave(self.task)
 
-    def _tell(self, held: LockedFlow) -> None:
+    def _tell(self, locked: LockedFlow) -> None:
         """Record the deliveries that ended since the last look; they need no random number."""
         for delivered in self.calm.untold:
-            held.enter(delivered, roll=0.0)
+            locked.enter(delivered, roll=0.0)
         self.calm.untold.clear()
 
 

@@ -1,6 +1,5 @@
 """Lists the settings of delivery: HIFI_DELIVERY_* and nothing else."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,35 +7,36 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
+from shared.runtime.machine.machine_size import core_count
 from shared.runtime.settings import Port
 from shared.runtime.spark.process import SparkProcessSettings
 
 # More processes than this are better spread over several machines.
 _WORKERS_MAX = 8
-# Slots for each worker; a quarter of them is for healthy destinations, the rest for waiting jobs.
-_SLOTS_PER_WORKER, _SLOTS = 8, 32
+# Places for each worker; a quarter of them is for healthy destinations, the rest for waiting jobs.
+_PLACES_PER_WORKER, _PLACES = 8, 32
 
 
 def _worker_count() -> int:
-    return min(_WORKERS_MAX, len(os.sched_getaffinity(0)))
+    return min(_WORKERS_MAX, core_count())
 
 
-def _own_slots(worker_count: int) -> int:
-    """Count two slots per worker, for healthy jobs and for real time, and two for other jobs."""
+def _own_places(worker_count: int) -> int:
+    """Count two places per worker, for healthy jobs and for real time, and two for other jobs."""
     return 2 * worker_count + 2
 
 
-def _enough(slots: int) -> int:
-    if slots < (least := _own_slots(_worker_count())):
+def _enough(task_places: int) -> int:
+    if task_places < (least := _own_places(_worker_count())):
         raise ValueError(
             f"it must be at least {least} here: two for each core (at most eight cores) and two"
-            f" more; unset it for {_default_slots()}"
+            f" more; unset it for {_default_places()}"
         )
-    return slots
+    return task_places
 
 
-def _default_slots() -> int:
-    return max(_SLOTS, _SLOTS_PER_WORKER * _worker_count())
+def _default_places() -> int:
+    return max(_PLACES, _PLACES_PER_WORKER * _worker_count())
 
 
 class DeliverySettings(SparkProcessSettings):
@@ -47,8 +47,8 @@ class DeliverySettings(SparkProcessSettings):
     folder: Path = Path("data/delivery")
     metrics_port: Port = defaults.DELIVERY_METRICS_PORT
     makes_class_archive: bool = True
-    # A job that hangs holds a slot while it waits for its destination (delivery/lanes/turns.py).
-    slots: Annotated[int, AfterValidator(_enough)] = Field(default_factory=_default_slots)
+    # A job that hangs holds a place while it waits for its destination (delivery/lanes/turns.py).
+    task_places: Annotated[int, AfterValidator(_enough)] = Field(default_factory=_default_places)
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)
     # How long a task follows the streams of real-time destinations. Changed settings take effect
@@ -61,10 +61,10 @@ class DeliverySettings(SparkProcessSettings):
         return _worker_count() * self.spark_executors
 
     @property
-    def all_slots(self) -> int:
-        return self.slots * self.spark_executors
+    def all_places(self) -> int:
+        return self.task_places * self.spark_executors
 
     @property
-    def lent_slots(self) -> int:
-        """The slots that hanging jobs may hold."""
-        return self.all_slots - _own_slots(self.worker_count)
+    def lent_places(self) -> int:
+        """The places that hanging jobs may hold."""
+        return self.all_places - _own_places(self.worker_count)

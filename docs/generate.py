@@ -1,4 +1,4 @@
-"""Writes pages from code and data: states, metrics, commands, alerts, benchmarks.
+"""Writes pages from code and data: states, metrics, commands, the HTTP API, alerts, benchmarks.
 
 `python docs/generate.py` writes them; with `--check` it only reports whether they are current.
 """  # noqa: INP001 - docs/ is not a package
@@ -17,12 +17,16 @@ from benchmarks.rows import read_rows
 from deploy.alerts.rule_file import rule_file
 from deploy.cli import commands
 from deploy.dashboards.boards import boards
+from deploy.release.http_api import current_document
+from deploy.scaling.load_query import load_query
 from shared import glossary, metric_names
 from shared.retry import lifecycle
 
 # Every command has these options, so the page leaves them out.
 _EVERYWHERE = frozenset({"--help", "--install-completion"})
 FOLDER = Path(__file__).parent
+# A chart may only read files in its own folder.
+_CHART = "../deploy/chart/files"
 _CHECKOUT = Path(commands.__file__).parents[2]
 
 LIFECYCLE = """\
@@ -85,7 +89,7 @@ completion see [the command line](commands.md). An option's environment variable
 
 def documents() -> Mapping[str, str]:
     """Return every generated file: its path from docs/, and its text."""
-    rows = read_rows()
+    rows, alerts, dashboards = read_rows(), rule_file(), boards()
     return {
         # People write the text of this page; only its figures are generated.
         "benchmarks.md": page.filled(str(_read(FOLDER / "benchmarks.md")), rows),
@@ -94,8 +98,15 @@ def documents() -> Mapping[str, str]:
         "command-line.md": COMMANDS.format(pages=_command_pages()),
         "glossary.md": GLOSSARY.format(table=glossary.table()),
         "metrics.md": METRICS.format(table=metric_names.table()),
-        "../deploy/alerts/hifi.yaml": rule_file(),
-        **{f"../deploy/dashboards/{name}": text for name, text in boards().items()},
+        "openapi.json": current_document(),
+        "../deploy/alerts/hifi.yaml": alerts,
+        f"{_CHART}/alerts.yaml": alerts,
+        f"{_CHART}/load.promql": load_query(),
+        **{
+            f"{folder}/{name}": text
+            for folder in ("../deploy/dashboards", _CHART)
+            for name, text in dashboards.items()
+        },
     }
 
 

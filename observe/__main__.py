@@ -36,6 +36,7 @@ from shared.runtime.kafka.lookup.event_search import EventSearch
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.kafka.topic_feed import TopicFeed
 from shared.runtime.logs import configure_logs
+from shared.runtime.machine.user import user_name
 from shared.runtime.settings import operator_errors, read_settings
 
 log = structlog.get_logger()
@@ -46,6 +47,8 @@ def main() -> None:
     console = read_settings(ConsoleSettings, program="hifi observe")
     configure_logs(service="observe", level=settings.log_level)
     with operator_errors("hifi observe"), own_folder(settings.folder, what="observe"):
+        if settings.is_audit_on:
+            user_name()
         asyncio.run(check_access(settings.bootstrap_servers))
         asyncio.run(_run(settings, console))
     log.info("service.stopped")

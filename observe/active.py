@@ -28,7 +28,7 @@ class ActiveObserver:
 
     @property
     def stands_by(self) -> bool:
-        return self._member.is_told and not self._member.held
+        return self._member.is_told and not self._member.owned
 
     async def run(self, stop: asyncio.Event) -> None:
         """Take part until `stop` is set, then hand over; raise the error of any failed work."""

@@ -49,8 +49,8 @@ class ObserveMetrics(Metrics):
 def _values(overview: Overview) -> Iterator[Value]:
     for stream in overview.streams:
         yield (m.OBSERVE_EVENTS_PER_SECOND, stream.name), stream.events_per_s
-        for quantile, seconds in _quantiles(stream.ingest):
-            yield (m.OBSERVE_INGEST_SECONDS, stream.name, quantile), seconds
+        for percentile, seconds in _percentiles(stream.ingest):
+            yield (m.OBSERVE_INGEST_SECONDS, stream.name, percentile), seconds
         if (spread := stream.spread) is not None:
             yield (m.OBSERVE_FULLEST_PARTITION_RATIO, stream.name), spread.times
             top = max((part for _, part in spread.keys), default=0.0)
@@ -85,8 +85,8 @@ def _lags(view: DestinationView) -> Iterator[Value]:
     whole = ("end to end", view.end_to_end, view.since_accepted)
     for stage, from_event, from_accepted in (*stages, whole):
         for since, lag in (("event", from_event), ("accepted", from_accepted)):
-            for quantile, seconds in _quantiles(lag):
-                yield (m.OBSERVE_LAG_SECONDS, name, stage, since, quantile), seconds
+            for percentile, seconds in _percentiles(lag):
+                yield (m.OBSERVE_LAG_SECONDS, name, stage, since, percentile), seconds
     for since, lag in (("event", view.end_to_end), ("accepted", view.since_accepted)):
         if lag is not None:
             yield (m.OBSERVE_MEAN_LAG_SECONDS, name, since), lag.mean_ms / 1000
@@ -99,11 +99,11 @@ def _minutes(view: DestinationView) -> Iterator[Value]:
         yield (m.OBSERVE_LOST_EVENTS, name, stage.value), lost
     worst = max((minute.lost_part for minute in view.minutes), default=0.0)
     yield (m.OBSERVE_LOST_RATIO, name), worst
-    yield (m.OBSERVE_OVERDUE_MINUTES, name), view.overdue.minute_count
+    yield (m.OBSERVE_OVERDUE_CHECKS, name), view.overdue.minute_count
 
 
-def _quantiles(lag: Quantiles | None) -> Iterator[tuple[str, float]]:
+def _percentiles(lag: Quantiles | None) -> Iterator[tuple[str, float]]:
     if lag is not None:
-        yield "0.5", lag.p50_ms / 1000
-        yield "0.95", lag.p95_ms / 1000
-        yield "0.99", lag.p99_ms / 1000
+        yield "50", lag.p50_ms / 1000
+        yield "95", lag.p95_ms / 1000
+        yield "99", lag.p99_ms / 1000

@@ -28,7 +28,7 @@ from pipelines.jobs.succession import Succession
 from pipelines.judging.apart.judge_client import JudgeClient
 from pipelines.lanes.book import PipelineBook
 from pipelines.lanes.culprits import Culprits
-from pipelines.lanes.shares import PipelineShare, PlannedJob
+from pipelines.lanes.portions import PipelinePortion, PlannedJob
 from pipelines.lanes.stalls import Stalls
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
@@ -219,7 +219,7 @@ class PipelineLoop:
 
     def _slot_if_ours(self, pipeline: str) -> int | None:
         slot = self.member.slot_of(pipeline)
-        return slot if slot in self.member.held - self._gone else None
+        return slot if slot in self.member.owned - self._gone else None
 
     def _take(self) -> None:
         """Run the configured pipelines that are ours, and no others."""
@@ -368,19 +368,19 @@ class PipelineLoop:
         now_s = time.monotonic()
         for job in [*self.book.plan(now_s, leaving), *self.book.to_close(now_s, leaving)]:
             work = [
-                self._task(running[share.lane_id], share, tables[share.lane_id] or NO_TABLES)
-                for share in job.shares
+                self._task(running[portion.lane_id], portion, tables[portion.lane_id] or NO_TABLES)
+                for portion in job.portions
             ]
             task = asyncio.create_task(self._run(job, work))
             self._jobs[task] = frozenset(one.pipeline.name for one in work)
             task.add_done_callback(self._jobs.pop)
 
-    def _task(self, pipeline: Pipeline, share: PipelineShare, tables: Tables) -> Task:
+    def _task(self, pipeline: Pipeline, portion: PipelinePortion, tables: Tables) -> Task:
         streams = partitionings(pipeline, self.config.configuration)
-        keeper = self.keepers.by_lane.get(share.lane_id)
+        keeper = self.keepers.by_lane.get(portion.lane_id)
         frontier_ms = keeper.kept.head.frontier_ms if keeper else 0
         is_quiet = keeper is not None and keeper.kept.head.is_quiet
-        return Task(pipeline, share, streams, tables, None, frontier_ms, is_quiet=is_quiet)
+        return Task(pipeline, portion, streams, tables, None, frontier_ms, is_quiet=is_quiet)
 
     async def _run(self, job: PlannedJob, work: Sequence[Task]) -> None:
         try:

@@ -33,8 +33,8 @@ class PipelineMetrics(LaneMetrics):
     def executors_lost(self, count: int) -> None:
         self.counter(names.PIPELINES_EXECUTORS_LOST).inc(count)
 
-    def holds_places(self, count: int) -> None:
-        self.gauge(names.PIPELINES_HELD_PLACES).set(count)
+    def stuck_tasks(self, count: int) -> None:
+        self.gauge(names.PIPELINES_STUCK_TASKS).set(count)
 
     def spark_is_up(self) -> None:
         self.gauge(names.PIPELINES_SPARK_UP).set(1)

@@ -11,7 +11,7 @@ from pipelines.databases.kind import Databases
 from pipelines.judging.apart.trials import Trials
 from pipelines.judging.sandbox import OPTIONS
 from pipelines.lanes.culprits import EndedBy, remembered, with_ended
-from pipelines.lanes.held_places import HeldPlaces, PlaceWatch
+from pipelines.lanes.stuck_tasks import StuckTasks, StuckTaskWatch
 from pipelines.loop import PipelineLoop
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
@@ -115,11 +115,11 @@ def _trials(loop: PipelineLoop, servers: str) -> Trials:
     )
 
 
-def _places(spark: SparkOnDemand, loop: PipelineLoop) -> PlaceWatch:
+def _places(spark: SparkOnDemand, loop: PipelineLoop) -> StuckTaskWatch:
     """Make the watch for tasks that never free their places in the executor."""
-    return PlaceWatch(
+    return StuckTaskWatch(
         spark,
-        HeldPlaces(loop.settings.slots),
+        StuckTasks(loop.settings.task_places),
         loop.book,
         loop.runner.turns,
         loop.documents,

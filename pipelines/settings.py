@@ -26,9 +26,9 @@ class PipelinesSettings(LaneProcessSettings, SecretSettings):
     # Spark's driver plans here; an executor beside it works on tenants' expressions.
     heap_mb: int = Field(default=512, ge=512)
     executor_mb: int = Field(default=768, ge=512)
-    # A task has a processor to itself for as long as it runs. With more slots than processors,
+    # A task has a processor to itself for as long as it runs. With more places than processors,
     # short tasks can start beside long ones.
-    slots: int = Field(default=16, ge=4)
+    task_places: int = Field(default=16, ge=4)
     # How long a job should take: after a longer one, the next has fewer events.
     time_box_s: float = Field(default=5.0, gt=0)
     # The maximum number of events of each Kafka partition in a job that one pipeline has to itself.

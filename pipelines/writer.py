@@ -41,7 +41,7 @@ class SlotWriter:
         self._name = pipelines_writer(slot)
         # Asks the lease: a former holder that begins again would shut out its successor.
         self._is_ours = is_ours
-        self._held = AsyncExitStack()
+        self._resources = AsyncExitStack()
         self._write: Write | None = None
         # Allows one transaction at a time.
         self._writing = asyncio.Lock()
@@ -81,14 +81,14 @@ class SlotWriter:
             writer = only_writer(
                 self._bootstrap_servers, self._name, max_request_size=OUTCOME_BYTES_MAX
             )
-            self._write = await self._held.enter_async_context(writer)
+            self._write = await self._resources.enter_async_context(writer)
         return self._write
 
     async def _close(self) -> None:
-        held, self._held, self._write = self._held, AsyncExitStack(), None
+        resources, self._resources, self._write = self._resources, AsyncExitStack(), None
         with suppress(*UNWRITTEN):
             async with asyncio.timeout(_CLOSE_WITHIN_S):
-                await held.aclose()
+                await resources.aclose()
 
 
 class SlotWriters:
@@ -107,7 +107,7 @@ class SlotWriters:
             self._writers[slot] = SlotWriter(
                 self._bootstrap_servers,
                 slot,
-                lambda: slot in self._member.held and self._member.left_s > 0,
+                lambda: slot in self._member.owned and self._member.left_s > 0,
                 self.clock,
             )
         return self._writers[slot]

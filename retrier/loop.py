@@ -42,7 +42,7 @@ GROUP = lease_group(RETRIER)
 # A process that has had no answer from Kafka for this long is not ready.
 _SILENCE_S_MAX = 15.0
 # The results of a finished job may still be under way.
-_THREADS_PER_SLOT = 2
+_THREADS_PER_PLACE = 2
 _DICE = SystemRandom()
 # Jobs have random numbers of this many bits: no two ever have the same.
 _NUMBER_BITS = 60
@@ -85,7 +85,7 @@ class RetryLoop:
             for lane in self.lanes.values()
             for topic, delay_s in lane.delays_s.items()
         }
-        self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.slots, "job")
+        self._threads = ThreadPoolExecutor(_THREADS_PER_PLACE * self.settings.task_places, "job")
         self._jobs: dict[DueQueue, asyncio.Task[None]] = {}
         self._last_s: dict[DueQueue, float] = {}
         # The positions of our Kafka partitions, here and in Kafka; and where their due events end.
@@ -184,11 +184,11 @@ class RetryLoop:
 
     async def _look(self) -> bool:
         """Look for due events; False unless all our Kafka partitions with leaders are entered."""
-        begun, held = self._begun, self.member.held
+        begun, owned = self._begun, self.member.owned
         try:
             places = await self._places()
             ours = {
-                where: self._delays_s[where.topic] for where in places if where.partition in held
+                where: self._delays_s[where.topic] for where in places if where.partition in owned
             }
             now_ms = await self.broker.now_ms()
             ends, self._due = await due_ends(self.log, ours, now_ms=now_ms)
@@ -231,8 +231,8 @@ class RetryLoop:
         if former is None or begun != self._begun:
             return
         # Skip slots that were lost meanwhile: other processes may have newer positions.
-        held = self.member.held - self._leaving
-        for where in [each for each in missing & ends.keys() if each.partition in held]:
+        owned = self.member.owned - self._leaving
+        for where in [each for each in missing & ends.keys() if each.partition in owned]:
             if where in known:
                 self._told[where] = reach = known[where]
             elif where in former:
@@ -282,7 +282,7 @@ class RetryLoop:
     def _start_jobs(self) -> None:
         now_s = time.monotonic()
         # Lanes that wait for slow answers leave room for the others.
-        most = max(1, self.settings.slots // len(self.lanes))
+        most = max(1, self.settings.task_places // len(self.lanes))
         for queue in self._queues():
             is_full = sum(other.lane == queue.lane for other in self._jobs) >= most
             if queue in self._jobs or is_full:
@@ -378,7 +378,7 @@ class RetryLoop:
 
     def _standing_for(self, news: Mapping[KafkaPartition, Reach]) -> Standing | None:
         """Return the standing to write with; None if we lost any of these, even for a while."""
-        is_ours = self.member.held.issuperset(where.partition for where in news)
+        is_ours = self.member.owned.issuperset(where.partition for where in news)
         is_same = all(self._reaches.get(where) is reach for where, reach in news.items())
         return self.member.standing if is_ours and is_same else None
 

@@ -17,9 +17,9 @@ class RetrierSettings(SparkProcessSettings):
 
     folder: Path = Path("data/retrier")
     metrics_port: Port = defaults.RETRIER_METRICS_PORT
-    # Half of the slots are for micro-batches that wait for slow destinations; an unused slot costs
-    # nothing.
-    slots: int = Field(default=32, ge=2)
+    # Half of the places are for micro-batches that wait for slow destinations; an unused place
+    # costs nothing.
+    task_places: int = Field(default=32, ge=2)
     # For how long a micro-batch of due events, which all destinations share, may start requests.
     # Other events are late by at most this time, plus the second that the micro-batch waits for an
     # answer, plus the time between two checks.

@@ -167,6 +167,12 @@ WORDS = (
         "retry tier",
         "where events wait for their next attempt: 30 s, 5 min, 30 min, 2 h or 8 h",
     ),
+    Word("share", "one party's part of a whole: of a quota, a rate, the slots, or an event's time"),
+    Word(
+        "slot",
+        "a fixed part of a service's lanes; one process at a time owns it, by a lease"
+        " ([fleet](fleet.md#lanes))",
+    ),
     Word(
         "stage",
         "a step that an event passes through: gateway, queue, delivery, and for some events a"
@@ -175,7 +181,17 @@ WORDS = (
     Word("statement", "Hifi's signed account of a minute, made once the minute is checked"),
     Word("stream", "a named flow of events"),
     Word("table", "the latest value of each key, kept [on every machine](tables.md)"),
+    Word(
+        "task place",
+        "room for one Spark task at a time; each service sets the number of its places"
+        " ([fleet](fleet.md))",
+    ),
     Word("tenant", "the owner of streams, keys and quotas"),
+    Word(
+        "trial",
+        "a run at somebody's request that changes nothing: of a pipeline's document with a few"
+        " events, or of a channel with a test message",
+    ),
     Word(
         "unaccounted",
         "acknowledged - delivered - queued - waiting - dead: it should be 0; Hifi counts it and"

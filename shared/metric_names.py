@@ -65,7 +65,7 @@ GATEWAY_IN_FLIGHT_BYTES = Metric(
     " that Kafka has not answered yet.",
 )
 GATEWAY_CONNECTIONS = Metric(
-    "hifi_gateway_connection_count",
+    "hifi_gateway_open_connections",
     "Callers' open connections, idle ones included; at most HIFI_GATEWAY_CONNECTIONS_MAX.",
 )
 GATEWAY_UP = Metric(
@@ -201,12 +201,12 @@ PIPELINES_EVENTS = Metric(
     labels=("pipeline", "outcome"),
 )
 PIPELINES_KEPT = _of_pipeline(
-    "hifi_pipelines_kept_count",
+    "hifi_pipelines_kept_entries",
     "Open windows or known keys of a pipeline with windows or keys.",
 )
 PIPELINES_KEPT_BYTES = _of_pipeline(
     "hifi_pipelines_kept_bytes",
-    "Memory of the windows or keys in hifi_pipelines_kept_count, as counted for their limits.",
+    "Memory of the windows or keys in hifi_pipelines_kept_entries, as counted for their limits.",
 )
 PIPELINES_MICRO_BATCH_SECONDS = Metric(
     "hifi_pipelines_micro_batch_seconds",
@@ -224,9 +224,9 @@ PIPELINES_EXECUTORS_LOST = Metric(
     "hifi_pipelines_executors_lost_total",
     "Executors of this process that ended before the process did, whatever the cause.",
 )
-PIPELINES_HELD_PLACES = Metric(
-    "hifi_pipelines_held_places_count",
-    "Places of the executor held by tasks that still run although Hifi cut them off.",
+PIPELINES_STUCK_TASKS = Metric(
+    "hifi_pipelines_stuck_tasks",
+    "Tasks that still run although Hifi cancelled them; each keeps a place of the executor.",
 )
 PIPELINES_SPARK_UP = Metric(
     "hifi_pipelines_spark_up",
@@ -251,7 +251,7 @@ OBSERVE_LAG_SECONDS = Metric(
     "hifi_observe_lag_seconds",
     "How late events were in the last 5 minutes, at the end of a stage or end to end, measured from"
     " their own time (event) or from the gateway's acceptance (accepted).",
-    labels=("destination", "stage", "since", "quantile"),
+    labels=("destination", "stage", "since", "percentile"),
 )
 OBSERVE_STAGE_SECONDS = Metric(
     "hifi_observe_stage_seconds",
@@ -268,7 +268,7 @@ OBSERVE_MEAN_LAG_SECONDS = Metric(
 OBSERVE_INGEST_SECONDS = Metric(
     "hifi_observe_ingest_seconds",
     "Age of events when the gateway received them, in the last 5 minutes.",
-    labels=("stream", "quantile"),
+    labels=("stream", "percentile"),
 )
 OBSERVE_EVENTS_PER_SECOND = Metric(
     "hifi_observe_events_per_second",
@@ -332,9 +332,9 @@ OBSERVE_LOST_RATIO = _of_destination(
     "hifi_observe_lost_ratio",
     "Lost events as a share of acknowledged ones, in the worst minute of hifi_observe_lost_events.",
 )
-OBSERVE_OVERDUE_MINUTES = _of_destination(
-    "hifi_observe_overdue_minutes",
-    "Minutes of any age that should be checked and are not.",
+OBSERVE_OVERDUE_CHECKS = _of_destination(
+    "hifi_observe_overdue_checks",
+    "Minutes of any age whose check is overdue.",
 )
 OBSERVE_AUDIT_BEHIND_SECONDS = Metric(
     "hifi_observe_audit_behind_seconds",
@@ -345,7 +345,7 @@ OBSERVE_AUDIT_RUN_SECONDS = Metric(
     "Duration of the audit's last run.",
 )
 OBSERVE_UNREADABLE_RECORDS = Metric(
-    "hifi_observe_unreadable_count",
+    "hifi_observe_unreadable_records",
     "Records of the last day that the audit could not read: they prove nothing about any event.",
 )
 OBSERVE_UNDER_MIN_ISR_TOPICS = Metric(
@@ -359,6 +359,17 @@ OBSERVE_CLOCK_SKEW_SECONDS = Metric(
 )
 
 CATALOGUE = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
+# Earlier names, and the present ones.
+RENAMED = {
+    "hifi_gateway_connection_count": GATEWAY_CONNECTIONS.name,
+    "hifi_observe_blind_minutes": OBSERVE_OVERDUE_CHECKS.name,
+    "hifi_observe_node_seconds": OBSERVE_STAGE_SECONDS.name,
+    "hifi_observe_overdue_minutes": OBSERVE_OVERDUE_CHECKS.name,
+    "hifi_observe_unreadable_count": OBSERVE_UNREADABLE_RECORDS.name,
+    "hifi_pipelines_held_places_count": PIPELINES_STUCK_TASKS.name,
+    "hifi_pipelines_kept_count": PIPELINES_KEPT.name,
+    "hifi_pipelines_stuck_tasks_count": PIPELINES_STUCK_TASKS.name,
+}
 
 
 def table() -> str:

@@ -1,8 +1,8 @@
 """Assigns slots to the members of a group, and says which of them each member may use now.
 
 Each shared item has a name, and each name maps to one slot. The leader of the group computes the
-assignment from the slots that members report they hold. A slot moves in two steps: its holder is
-asked to release it, and it gets a new owner only when nobody holds it any more.
+assignment from the slots that members report they own. A slot moves in two steps: its owner is
+asked to release it, and it gets a new owner only when nobody owns it any more.
 """
 
 import zlib
@@ -24,35 +24,35 @@ def slot_of(name: str, slot_count: int = SLOT_COUNT) -> int:
     return zlib.crc32(name.encode()) % slot_count
 
 
-def shares(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
-    """Return each member's final slots, given the held ones: an even share, with few moves.
+def shares(owned: Mapping[str, Collection[int]], slot_count: int) -> Slots:
+    """Return each member's final slots, given those owned now: an even share, with few moves.
 
     A member that reports the slot after the last one is leaving, and gets no slots.
     """
-    claims = _claims(held)
-    stay = [member for member in held if slot_count not in held[member]]
+    claims = _claims(owned)
+    stay = [member for member in owned if slot_count not in owned[member]]
     each, odd = divmod(slot_count, max(len(stay), 1))
     # Members with the most slots come first and get the remaining slots, so fewer slots move.
-    members = sorted(stay, key=lambda member: (-len(held[member]), member))
+    members = sorted(stay, key=lambda member: (-len(owned[member]), member))
     sizes = {member: each + (rank < odd) for rank, member in enumerate(members)}
     kept = {
-        member: sorted(slot for slot in held[member] if slot < slot_count and claims[slot] == 1)
+        member: sorted(slot for slot in owned[member] if slot < slot_count and claims[slot] == 1)
         for member in members
     }
     kept = {member: kept[member][:size] for member, size in sizes.items()}
     free = iter(sorted(set(range(slot_count)).difference(*kept.values())))
-    return dict.fromkeys(held, frozenset[int]()) | {
+    return dict.fromkeys(owned, frozenset[int]()) | {
         member: frozenset([*kept[member], *islice(free, size - len(kept[member]))])
         for member, size in sizes.items()
     }
 
 
-def may_have(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
-    """Return the slots that each member may use now: those of its share that no other holds."""
-    claims = _claims(held)
+def may_have(owned: Mapping[str, Collection[int]], slot_count: int) -> Slots:
+    """Return the slots that each member may use now: those of its share that no other owns."""
+    claims = _claims(owned)
     return {
-        member: frozenset(slot for slot in share if claims[slot] == (slot in held[member]))
-        for member, share in shares(held, slot_count).items()
+        member: frozenset(slot for slot in share if claims[slot] == (slot in owned[member]))
+        for member, share in shares(owned, slot_count).items()
     }
 
 
@@ -64,6 +64,6 @@ def spelled(slots: Iterable[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
-def _claims(held: Mapping[str, Collection[int]]) -> Counter[int]:
+def _claims(owned: Mapping[str, Collection[int]]) -> Counter[int]:
     """Count the members that report each slot."""
-    return Counter(chain.from_iterable(map(frozenset, held.values())))
+    return Counter(chain.from_iterable(map(frozenset, owned.values())))

@@ -113,8 +113,8 @@ async def tenants_page(asked: PageRequest) -> Page:
 
 async def tenant_page(asked: PageRequest) -> Page:
     name = asked.path.removeprefix(f"{PATH}/")
-    held = _holdings(asked).get(name)
-    if held is None:
+    holding = _holdings(asked).get(name)
+    if holding is None:
         raise HTTPException(404, "There is no such tenant, or it is not yours.")
     keys = f"{KEYS}?{urlencode({'tenant': name})}"
     changes = f"/changes?{urlencode({'tenant': name})}"
@@ -124,14 +124,14 @@ async def tenant_page(asked: PageRequest) -> Page:
         PATH,
         "tenant",
         tag("p", tag("a", "Tenants", href=PATH), " / ", name, class_="crumbs"),
-        tag("h1", name, " ", badge(held.verdict)),
-        tag("p", held.why, class_="lead") if held.why else NOTHING,
-        facts_list(_facts(held)),
+        tag("h1", name, " ", badge(holding.verdict)),
+        tag("p", holding.why, class_="lead") if holding.why else NOTHING,
+        facts_list(_facts(holding)),
         tag("p", links),
-        section("Streams", _streams(held, asked)),
-        section("Destinations and pipelines", _takers(held, asked)),
-        section("Keys", _keys(held, keys)),
-        status=f"{name}: {held.verdict.value}",
+        section("Streams", _streams(holding, asked)),
+        section("Destinations and pipelines", _takers(holding, asked)),
+        section("Keys", _keys(holding, keys)),
+        status=f"{name}: {holding.verdict.value}",
     )
 
 
@@ -183,22 +183,22 @@ def _set_up(
         yield "channels", channel.tenant
 
 
-def _facts(held: _Holding) -> list[tuple[str, Child]]:
+def _facts(holding: _Holding) -> list[tuple[str, Child]]:
     facts: list[tuple[str, Child]] = [
-        ("Events/s", f"{held.events_per_s:,.1f}"),
-        ("Dead", wording.count(held.dead)),
-        ("Queued", wording.count(sum(view.balance.queued for view in held.takers))),
-        ("Quota", held.quota),
+        ("Events/s", f"{holding.events_per_s:,.1f}"),
+        ("Dead", wording.count(holding.dead)),
+        ("Queued", wording.count(sum(view.balance.queued for view in holding.takers))),
+        ("Quota", holding.quota),
     ]
     for name in _BOUNDS:
-        most = getattr(held.quotas, f"{name}_max", None)
-        count = wording.count(held.counts[name])
+        most = getattr(holding.quotas, f"{name}_max", None)
+        count = wording.count(holding.counts[name])
         facts.append((name.capitalize(), count if most is None else f"{count} of {most:,} at most"))
     return facts
 
 
-def _streams(held: _Holding, asked: PageRequest) -> Safe:
-    views = sorted(held.streams, key=lambda each: (-SEVERITY.index(each.verdict), each.name))
+def _streams(holding: _Holding, asked: PageRequest) -> Safe:
+    views = sorted(holding.streams, key=lambda each: (-SEVERITY.index(each.verdict), each.name))
     if not views:
         return nothing_yet("Nothing is known yet about any stream of this tenant.")
     ours = set(asked.streams)
@@ -217,8 +217,8 @@ def _streams(held: _Holding, asked: PageRequest) -> Safe:
     return tag("div", listed, more_note(len(views) - ROWS_MAX, "all streams", "/streams"))
 
 
-def _takers(held: _Holding, asked: PageRequest) -> Safe:
-    views = worst_first(held.takers)
+def _takers(holding: _Holding, asked: PageRequest) -> Safe:
+    views = worst_first(holding.takers)
     if not views:
         return nothing_yet("Nothing is known yet about any destination of this tenant.")
     ours = set(asked.streams)
@@ -249,12 +249,12 @@ def _name_of(view: DestinationView) -> str:
     return view.destination_id if pipeline is None else f"pipeline {pipeline}"
 
 
-def _keys(held: _Holding, path: str) -> Safe:
-    if not held.keys:
+def _keys(holding: _Holding, path: str) -> Safe:
+    if not holding.keys:
         return nothing_yet("This tenant has no key.")
-    names = sorted(key.id for key in held.keys)[:ROWS_MAX]
+    names = sorted(key.id for key in holding.keys)[:ROWS_MAX]
     listed = [[", " if index else NOTHING, code(name)] for index, name in enumerate(names)]
-    return tag("div", tag("p", listed), more_note(len(held.keys) - ROWS_MAX, "all keys", path))
+    return tag("div", tag("p", listed), more_note(len(holding.keys) - ROWS_MAX, "all keys", path))
 
 
 def _link(name: str, path: str, *, is_seen: bool) -> Child:

@@ -21,6 +21,8 @@ from shared.runtime.certificates import refusal_of_ours
 # At most this much of a reply is read: enough to reuse the connection after sensible ones. A head
 # must fit as well.
 REPLY_BYTES_MAX = 65_536
+_PART_BYTES = 262_144
+_NOTHING = memoryview(b"")
 _SWITCHING_PROTOCOLS = 101
 _FIRST_FINAL_STATUS = 200
 _FRAMING = {"content-length", "transfer-encoding"}
@@ -86,7 +88,26 @@ class ExchangeError(Exception):
         self.is_stale = is_stale
 
 
-class Connection(asyncio.Protocol):
+class WireProtocol(asyncio.Protocol):
+    """A protocol that knows the socket's own transport, if there is TLS above it.
+
+    TLS passes all bytes on at once. Only the socket's transport knows which of them have left.
+    """
+
+    raw: asyncio.Transport | None = None
+
+    @staticmethod
+    def is_silent(transport: asyncio.Transport) -> bool:
+        """Whether the other side has sent nothing since the last look.
+
+        Between two tasks no loop reads the socket; readable data then means that it was closed.
+        """
+        poller = select.poll()
+        poller.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poller.poll(0)
+
+
+class Connection(WireProtocol):
     """One connection, one exchange at a time."""
 
     def __init__(self) -> None:
@@ -97,7 +118,9 @@ class Connection(asyncio.Protocol):
         # characters within values; the framing of bodies stays as strict.
         self._parser.set_dangerous_leniencies(lenient_headers=True)
         self._done: asyncio.Future[Reply] | None = None
-        self._is_unsent = False
+        # The part of a request that was not given to the transport yet.
+        self._rest = _NOTHING
+        self._is_paused = False
         self._is_reusable = True
         self._exchange_count = 0
         self._received_bytes = 0
@@ -110,23 +133,11 @@ class Connection(asyncio.Protocol):
         self._place: RoomPlace | None = None
 
     @property
-    def peer(self) -> str:
-        """The address on the other side, as the kernel sees it."""
-        assert self._transport is not None, "connected"
-        peer = self._transport.get_extra_info("peername")
-        if peer is None:
-            raise ConnectionResetError("closed as soon as it was open")
-        return str(peer[0])
-
-    @property
     def is_usable(self) -> bool:
         """Whether another exchange can be tried: it is alive, idle, and got no unexpected data."""
         if self._transport is None or self._transport.is_closing() or not self._is_reusable:
             return False
-        # Between two tasks no loop reads the socket; readable data then means that it was closed.
-        poller = select.poll()
-        poller.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not poller.poll(0)
+        return self.is_silent(self._transport)
 
     async def exchange(self, request: bytes, limits: ReplyLimits) -> Reply:
         """Send a request and wait for its answer; ExchangeError when none comes."""
@@ -138,7 +149,8 @@ class Connection(asyncio.Protocol):
         self._limits = limits
         timer = loop.call_at(limits.until_s, self._on_deadline)
         try:
-            self._transport.write(request)
+            self._rest = memoryview(request)
+            self._write_rest()
             if self._transport.is_closing():
                 # The connection was lost before, or the first bytes were answered with a reset.
                 detail = "closed before the request could be sent"
@@ -150,6 +162,8 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             timer.cancel()
+            # Even an empty part of a request keeps all of it.
+            self._rest = _NOTHING
             self._leave_room()
             self._exchange_count += 1
             self.used_at_s = loop.time()
@@ -167,14 +181,15 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport), "a stream"
         self._transport = transport
-        # With these limits the transport reports whether the whole request went to the kernel.
+        # With these limits the transport reports whether all bytes went to the kernel, or to TLS.
         transport.set_write_buffer_limits(high=1, low=0)
 
     def pause_writing(self) -> None:
-        self._is_unsent = True
+        self._is_paused = True
 
     def resume_writing(self) -> None:
-        self._is_unsent = False
+        self._is_paused = False
+        self._write_rest()
 
     def data_received(self, data: bytes) -> None:
         if self._done is None or self._done.done():
@@ -238,6 +253,21 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._is_final:
             self._finish(is_reusable=self._parser.should_keep_alive(), is_whole=True)
+
+    def _write_rest(self) -> None:
+        """Write in parts, so that of a long request it is known that it has not left as a whole."""
+        assert self._transport is not None, "connected"
+        # A lost connection takes all bytes, and loses them.
+        socket = self.raw or self._transport
+        while self._rest and not self._is_paused and not socket.is_closing():
+            part, self._rest = self._rest[:_PART_BYTES], self._rest[_PART_BYTES:]
+            self._transport.write(part)
+
+    @property
+    def _is_unsent(self) -> bool:
+        """Whether a part of the request has not left."""
+        is_in_tls = self.raw is not None and self.raw.get_write_buffer_size() > 0
+        return self._is_paused or bool(self._rest) or is_in_tls
 
     def _enter_room(self) -> None:
         """Continue reading once there is room for the longest report."""

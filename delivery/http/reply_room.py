@@ -27,13 +27,13 @@ class ReplyRoom:
 
     def __init__(self, bytes_max: int = _BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._held: Counter[str] = Counter()
+        self._byte_counts: Counter[str] = Counter()
         # Oldest first.
         self._waiting: dict[RoomPlace, None] = {}
 
     @property
-    def held_bytes(self) -> int:
-        return self._held.total()
+    def used_bytes(self) -> int:
+        return self._byte_counts.total()
 
     def enter(self, place: RoomPlace) -> None:
         """Take a place now or later; call its `go_on` when it is taken."""
@@ -44,19 +44,19 @@ class ReplyRoom:
         """Release a place, or stop waiting for it."""
         if place.is_taken:
             place.is_taken = False
-            self._held[place.tenant] -= place.byte_count
+            self._byte_counts[place.tenant] -= place.byte_count
         else:
             self._waiting.pop(place, None)
         self._admit()
 
     def _admit(self) -> None:
         for place in tuple(self._waiting):
-            of_tenant = self._held[place.tenant] + place.byte_count
+            of_tenant = self._byte_counts[place.tenant] + place.byte_count
             if of_tenant > self._bytes_max // _TENANTS_PART:
                 continue
-            if self.held_bytes + place.byte_count > self._bytes_max:
+            if self.used_bytes + place.byte_count > self._bytes_max:
                 continue
             del self._waiting[place]
-            self._held[place.tenant] = of_tenant
+            self._byte_counts[place.tenant] = of_tenant
             place.is_taken = True
             place.go_on()

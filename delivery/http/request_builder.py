@@ -8,18 +8,22 @@ import asyncio
 import base64
 import ssl
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, assert_never
+from typing import assert_never
 from urllib.parse import unquote, urlsplit
 
 from backports import zstd
 
 from delivery.http.connection import ExchangeError, Reply, ReplyLimits
-from delivery.http.endpoint import Endpoint, endpoint_of
+from delivery.http.dialer import Dialer
+from delivery.http.endpoint import Endpoint
 from delivery.http.idle import IdleConnections
 from delivery.http.oauth import TokenSource
+from delivery.http.outgoing_request import IsLate, OutgoingRequest, RequestHead
 from delivery.http.reply_room import ReplyRoom
+from delivery.http.target import RequestTarget, read_target
+from delivery.http.tunnel import Tunnel, connect_request
 from shared.config.credentials import Basic, Bearer, OAuth2
 from shared.config.destination import Destination
 from shared.config.signing import signatures, signing_key
@@ -36,9 +40,6 @@ _ZSTD_LEVEL = 1
 _GZIP_WINDOW = 31
 _UNAUTHORIZED = 401
 
-# Returns whether another process may already have sent the same request.
-IsLate: TypeAlias = Callable[[], bool]
-
 
 @dataclass(slots=True)
 class SenderContext:
@@ -49,13 +50,14 @@ class SenderContext:
     allows_private: bool
     idle: IdleConnections = field(default_factory=IdleConnections)
     room: ReplyRoom = field(default_factory=ReplyRoom)
-    _context: ssl.SSLContext | None = None
+    # By whether they offer HTTP/2.
+    _contexts: dict[bool, ssl.SSLContext] = field(default_factory=dict)
 
-    def context(self) -> ssl.SSLContext:
-        """Return the shared TLS context without a client certificate: making one takes 20 ms."""
-        if self._context is None:
-            self._context = client_context()
-        return self._context
+    def context(self, *, offers_http2: bool = False) -> ssl.SSLContext:
+        """Return a shared TLS context without a client certificate: making one takes 20 ms."""
+        if offers_http2 not in self._contexts:
+            self._contexts[offers_http2] = client_context(offers_http2=offers_http2)
+        return self._contexts[offers_http2]
 
 
 class RequestBuilder:
@@ -64,12 +66,10 @@ class RequestBuilder:
     def __init__(self, destination: Destination, shared: SenderContext) -> None:
         self.destination = destination
         self._shared = shared
-        self._endpoint = self._endpoint_of(destination.url)
         self._signing_keys = [self._signing_key(each) for each in destination.signing_secrets]
         self._tokens: TokenSource | None = None
         self._token_endpoint: Endpoint | None = None
         headers = {
-            "host": self._endpoint.authority,
             **self._authorization(),
             **destination.headers,
             **{name: self._open(each) for name, each in destination.secret_headers.items()},
@@ -79,7 +79,7 @@ class RequestBuilder:
         if "accept-encoding" not in names:
             # Without it the answer may have any coding (RFC 9110, 12.5.3), and we decode none.
             headers["accept-encoding"] = "identity"
-        self._head = _head(self._endpoint.target, headers)
+        self._endpoint = self._endpoint_of(destination.url, headers)
 
     async def post(
         self,
@@ -131,67 +131,83 @@ class RequestBuilder:
     ) -> tuple[Reply, bool]:
         if token is not None:
             headers = {**headers, "authorization": f"Bearer {token}"}
-        lines = _lines({**headers, "content-length": str(len(body))})
-
-        def build(may_be_duplicate: bool) -> bytes:  # noqa: FBT001 - as Build asks
-            label = b"hifi-maybe-duplicate: 1\r\n"
-            # Asked now, as the process may have been frozen since it began to connect.
-            is_labelled = "hifi-maybe-duplicate" not in headers and (may_be_duplicate or is_late())
-            return b"".join((self._head, lines, label if is_labelled else b"", b"\r\n", body))
-
-        return await self._endpoint.post(build, limits)
+        return await self._endpoint.post(OutgoingRequest(headers, body, is_late), limits)
 
     def _authorization(self) -> dict[str, str]:
         auth = self.destination.auth
         match auth:
             case Basic():
-                return _basic(auth.username, self._open(auth.password))
+                return {"authorization": _basic(auth.username, self._open(auth.password))}
             case Bearer():
                 return {"authorization": f"Bearer {self._open(auth.token)}"}
             case OAuth2():
                 # Tokens are fetched later, by requests that obey the same rules as deliveries.
-                self._token_endpoint = self._endpoint_of(auth.token_url)
+                self._token_endpoint = self._endpoint_of(auth.token_url, {})
                 secret = self._open(auth.client_secret)
                 self._tokens = TokenSource(auth, secret, self._fetch_token)
                 return {}
             case None:
                 url = urlsplit(self.destination.url)
-                has_user = url.username is not None
-                return (
-                    _basic(unquote(url.username or ""), unquote(url.password or ""))
-                    if has_user
-                    else {}
-                )
+                if url.username is None:
+                    return {}
+                who = unquote(url.username), unquote(url.password or "")
+                return {"authorization": _basic(*who)}
             case _:
                 assert_never(auth)
 
     async def _fetch_token(self, headers: dict[str, str], body: bytes) -> Reply:
-        endpoint = self._token_endpoint
-        assert endpoint is not None, "tokens are fetched from somewhere"
-        head = _head(
-            endpoint.target,
-            {"host": endpoint.authority, **headers, "content-length": str(len(body))},
-        )
+        assert self._token_endpoint is not None, "tokens are fetched from somewhere"
         until_s = asyncio.get_running_loop().time() + self.destination.timeout_s
-        reply, _ = await endpoint.post(lambda _: head + b"\r\n" + body, ReplyLimits(until_s))
+        request = OutgoingRequest(headers, body)
+        reply, _ = await self._token_endpoint.post(request, ReplyLimits(until_s))
         return reply
 
-    def _endpoint_of(self, url: str) -> Endpoint:
-        return endpoint_of(
-            url,
-            tls=self._context,
-            resolver=self._shared.resolver,
-            allows_private=self._shared.allows_private,
-            connect_timeout_s=self.destination.connect_timeout_s,
-            idle=self._shared.idle,
+    def _endpoint_of(self, url: str, headers: Mapping[str, str]) -> Endpoint:
+        target = read_target(url)
+        offers_http2 = self.destination.http2 and target.is_secure
+        return Endpoint(
+            RequestHead(target, headers),
+            self._connector_to(target),
+            self._context(offers_http2=offers_http2) if target.is_secure else None,
+            self._shared.idle,
+            offers_http2=offers_http2,
         )
 
-    def _context(self) -> ssl.SSLContext:
+    def _connector_to(self, target: RequestTarget) -> Dialer | Tunnel:
+        """Return the way to a target: directly, or through the destination's proxy."""
+        proxy = self.destination.proxy
+        if proxy is None:
+            return self._dialer_to(target)
+        access = {}
+        if proxy.username:
+            password = self._open(proxy.password) if proxy.password else ""
+            access = {"proxy-authorization": _basic(proxy.username, password)}
+        through = read_target(proxy.url)
+        return Tunnel(
+            self._dialer_to(target),
+            self._dialer_to(through),
+            self._shared.context() if through.is_secure else None,
+            connect_request(target, access),
+        )
+
+    def _dialer_to(self, target: RequestTarget) -> Dialer:
+        return Dialer(
+            target.host,
+            target.port,
+            self._shared.resolver,
+            self._shared.allows_private,
+            self.destination.connect_timeout_s,
+        )
+
+    def _context(self, *, offers_http2: bool) -> ssl.SSLContext:
         certificate = self.destination.client_certificate
         if certificate is None:
-            return self._shared.context()
+            return self._shared.context(offers_http2=offers_http2)
+        key_pem = self._open(certificate.key_pem)
         try:
-            return identified_context(certificate.certificate_pem, self._open(certificate.key_pem))
+            return identified_context(
+                certificate.certificate_pem, key_pem, offers_http2=offers_http2
+            )
         except CertificateError as error:
             raise ExchangeError(Failure.REQUEST_UNBUILDABLE, str(error)) from error
 
@@ -221,20 +237,6 @@ def _compressed(body: bytes, destination: Destination) -> bytes:
             assert_never(destination.compression)
 
 
-def _basic(username: str, password: str) -> dict[str, str]:
+def _basic(username: str, password: str) -> str:
     credentials = f"{username}:{password}".encode()
-    return {"authorization": "Basic " + base64.b64encode(credentials).decode()}
-
-
-def _head(target: str, headers: Mapping[str, str]) -> bytes:
-    return b"POST %b HTTP/1.1\r\n%b" % (target.encode(), _lines(headers))
-
-
-def _lines(headers: Mapping[str, str]) -> bytes:
-    text = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    if text.count("\n") != len(headers) or text.count("\r") != len(headers):
-        raise ExchangeError(Failure.REQUEST_UNBUILDABLE, "a header holds a line break")
-    try:
-        return text.encode("latin-1")
-    except UnicodeEncodeError as error:
-        raise ExchangeError(Failure.REQUEST_UNBUILDABLE, "a header is not Latin-1") from error
+    return "Basic " + base64.b64encode(credentials).decode()

@@ -1,9 +1,9 @@
 """Makes one HTTP exchange and returns its result as an Attempt.
 
 Every network error becomes a value here, and so does a bug of our own (`internal`), as other
-destinations share the task. Redirects are never followed, proxies and other settings of the
-environment are ignored, an answer is read up to a cap, and one deadline covers the whole exchange,
-however slowly the answer arrives.
+destinations share the task. Redirects are never followed, only a destination's own settings name a
+proxy (the environment does not), an answer is read up to a cap, and one deadline covers the whole
+exchange, however slowly the answer arrives.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ from dataclasses import replace
 import structlog
 
 from delivery.http.connection import ExchangeError, Reply, ReplyLimits
+from delivery.http.outgoing_request import IsLate
 from delivery.http.partial_reply import report_bytes_max
-from delivery.http.request_builder import IsLate, RequestBuilder, SenderContext
+from delivery.http.request_builder import RequestBuilder, SenderContext
 from shared.config.destination import Destination
 from shared.proof.last_answer import ANSWER_BYTES_MAX, told_headers
 from shared.retry.attempt import Attempt, Failure, NoResponse, Response, directive_of

@@ -46,7 +46,7 @@ class Book:
         """Resume a strand at its mark; the end of its log must be known."""
         end = self._ends[strand.where]
         # Following has no end, so everything now in the log may have been sent.
-        way = Way(mark.at, min(mark.until, end), held=mark.held, life=mark.life)
+        way = Way(mark.at, min(mark.until, end), waiting=mark.waiting, life=mark.life)
         self._ways[strand], way.not_before_s = way, not_before_s
         self._names.setdefault(strand.where, set()).add(strand.destination)
         self._strands.setdefault(strand.destination, set()).add(strand)
@@ -94,7 +94,7 @@ class Book:
         laggards = [
             Laggard(strand, way.behind_since_s, is_sending=way.under_way is not None)
             for strand, way in ways
-            if way.behind_since_s is not None and way.held is None
+            if way.behind_since_s is not None and way.waiting is None
         ]
         return min(laggards, key=lambda each: each.since_s, default=None)
 
@@ -132,7 +132,7 @@ class Book:
         is_done = mark.done is not None and mark.done == way.under_way.number
         if mark.at <= way.at and not is_done:
             if mark.at == way.at:
-                way.hear(mark.held)
+                way.hear(mark.waiting)
             return False
         if is_done or mark.at >= min(end_of(way.under_way), mark.until):
             self._free(strand, way)
@@ -142,7 +142,7 @@ class Book:
     def mark(self, strand: Strand) -> Mark:
         way = self._ways[strand]
         end = 0 if way.under_way is None else end_of(way.under_way)
-        return Mark(way.at, max(way.at, way.maybe_sent, end), held=way.held, life=way.life)
+        return Mark(way.at, max(way.at, way.maybe_sent, end), waiting=way.waiting, life=way.life)
 
     def mark_of(self, strand: Strand) -> Mark | None:
         """Return a strand's mark; None if the strand is not in this book."""
@@ -162,12 +162,12 @@ class Book:
         self._go_on(strand, way, at)
         if block is not None:
             way.maybe_sent = max(way.maybe_sent, block.sent_until)
-            way.held, way.not_before_s = block.history or way.held, again_s
+            way.waiting, way.not_before_s = block.history or way.waiting, again_s
         return True
 
     def blocked(self) -> list[tuple[Strand, History]]:
         """Return the strands that wait for one event, with that event's history."""
-        return [(strand, way.held) for strand, way in self._ways.items() if way.held]
+        return [(strand, way.waiting) for strand, way in self._ways.items() if way.waiting]
 
     def try_now(self, strand: Strand) -> None:
         self._ways[strand].not_before_s = 0.0
@@ -217,7 +217,7 @@ class Book:
 
     def _go_on(self, strand: Strand, way: Way, at: int) -> None:
         if at > way.at:
-            way.at, way.behind_since_s, way.is_suspect, way.held = at, None, False, None
+            way.at, way.behind_since_s, way.is_suspect, way.waiting = at, None, False, None
         self._place(strand, way)
 
     def _place(self, strand: Strand, way: Way, *, is_beyond: bool = False) -> None:
@@ -240,8 +240,8 @@ class Book:
         lanes: dict[str, Lane] = {}
         ready: dict[str, list[Strand]] = {}
         alone: list[dict[Strand, Span]] = []
-        held = turns.held(now_s=now_s)
-        for strand, lane in self._ready(partial(self._lane_now, lane_of, held), now_s):
+        hanging = turns.hanging(now_s=now_s)
+        for strand, lane in self._ready(partial(self._lane_now, lane_of, hanging), now_s):
             lanes[strand.destination] = lane
             if self._is_beyond(strand):
                 # Other strands still read from that log, so this one gets a job of its own.
@@ -266,7 +266,7 @@ class Book:
                 alone.append({it: span for it, span in spans.items() if span.begin < end_of(span)})
             else:
                 shared.setdefault(lane.kind, {}).update(spans)
-        # If not all can start, prefer tenants with fewer slots, then strands that waited longer.
+        # If not all can start, prefer tenants with fewer places, then strands that waited longer.
         lent_to = turns.lent_to(now_s=now_s) if alone else Counter()
         alone.sort(
             key=lambda spans: min(
@@ -277,7 +277,7 @@ class Book:
         jobs: list[Job] = []
         for spans in alone:
             if not (started := list(self._started(JobKind.ALONE, spans, lanes, turns, now_s))):
-                # The next time, another tenant may be first, even one with more slots.
+                # The next time, another tenant may be first, even one with more places.
                 break
             jobs += started
         for kind, spans in shared.items():
@@ -285,15 +285,15 @@ class Book:
         return jobs
 
     def _lane_now(
-        self, lane_of: Callable[[str], Lane | None], held: Collection[Turn], name: str
+        self, lane_of: Callable[[str], Lane | None], hanging: Collection[Turn], name: str
     ) -> Lane | None:
         """Return a destination's lane; of kind APART while a job has waited too long for it."""
         lane = lane_of(name)
-        if lane is None or not held:
+        if lane is None or not hanging:
             return lane
         ways = (self._ways[each] for each in self._strands[name])
-        is_held = any(way.under_way and way.turn in held for way in ways)
-        return replace(lane, kind=JobKind.APART) if is_held else lane
+        is_hanging = any(way.under_way and way.turn in hanging for way in ways)
+        return replace(lane, kind=JobKind.APART) if is_hanging else lane
 
     def _started(
         self,
@@ -303,7 +303,7 @@ class Book:
         turns: Turns,
         now_s: float,
     ) -> Iterator[Job]:
-        """Start jobs for as many strands as can have slots."""
+        """Start jobs for as many strands as can have task places."""
         tenants = {each.destination: lanes[each.destination].tenant for each in spans}
         turns.pause(kind, Counter(tenants[each.destination] for each in spans), now_s=now_s)
         follow_s = turns.follows_s(now_s=now_s) if kind is JobKind.FOLLOWING else 0.0
@@ -381,12 +381,12 @@ class Book:
             # Possibly sent events go separately, in the same whole batches as before, labelled.
             batch_count = lane.destination.request_count_max
             count = max(1, share // batch_count) * batch_count
-            return Span(at, min(maybe_sent, at + count), maybe_sent, way.held, life=way.life)
+            return Span(at, min(maybe_sent, at + count), maybe_sent, way.waiting, life=way.life)
         if lane.kind is JobKind.FOLLOWING and not is_alone:
             self.number += 1
             return Span(at, None, number=self.number, life=way.life)
         end = max(at, min(self._ends[strand.where], at + share))
-        return Span(at, end, held=way.held, life=way.life)
+        return Span(at, end, waiting=way.waiting, life=way.life)
 
     def _begin(self, spans: Mapping[Strand, Span], lanes: Mapping[str, Lane], turn: Turn) -> None:
         for strand, span in spans.items():

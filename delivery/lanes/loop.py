@@ -60,8 +60,8 @@ _ENDS_PER_S = 6_000
 # send, a plan takes milliseconds, so the next one waits for 20 times as long.
 _GATHER_S, _GATHER_S_MAX = 0.005, 0.1
 _PLAN_PART = 20
-# A job has at least one slot; the results of a finished job may still be under way.
-_THREADS_PER_SLOT = 2
+# A job has at least one task place; the results of a finished job may still be under way.
+_THREADS_PER_PLACE = 2
 # How often to check each lane's health.
 _FATES_S = 1.0
 _AWAY_S = 1.0
@@ -96,11 +96,11 @@ class LaneLoop:
             drain_s=max(self.settings.drain_s, self.settings.lease_s),
         )
         self.roster = Roster(
-            self.book, self.log, self.marks, self.outlet, self.member.holds, self.positions.last
+            self.book, self.log, self.marks, self.outlet, self.member.owns, self.positions.last
         )
-        slots, workers = self.settings.lent_slots, self.settings.worker_count
+        places, workers = self.settings.lent_places, self.settings.worker_count
         self.turns = Turns(
-            slots,
+            places,
             self.settings.follow_s,
             self.settings.time_box_s,
             workers,
@@ -114,7 +114,7 @@ class LaneLoop:
         self.teller = Teller(self.outlet.store, book.mark_of, marks.marks, marks.repeats)
         self.blocks = Blocks(book.blocked, book.try_now, roster.destination)
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
-        self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.all_slots, "job")
+        self._threads = ThreadPoolExecutor(_THREADS_PER_PLACE * self.settings.all_places, "job")
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._sees_ends = False

@@ -31,7 +31,7 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     # Whether it was written after its unit's lease had ended: others may already have continued.
     late: bool = False
     # The history of the event at the position, if all events behind wait for that one.
-    held: History | None = None
+    waiting: History | None = None
     # Kafka's id of the topic: one that is recreated under the same name has another id.
     life: str = ""
 

@@ -33,7 +33,7 @@ _EVENT_BYTES = 700
 _LEAST_BYTES = 1_048_576
 # Strands that share a unit with one that hangs wait for it this long, once. Then the unit reads no
 # more for that one, which continues in another job when it can.
-_HELD_S_MAX = 1.0
+_SETTLE_S_MAX = 1.0
 # While memory is full, others may settle their events before an answer arrives.
 _FULL_WAIT_MS = 50
 
@@ -45,7 +45,7 @@ class DataLostError(Exception):
 
 
 @dataclass(slots=True)
-class Share:
+class Portion:
     """Events that arrived for one strand, and the offset behind them."""
 
     rows: FetchedRecords
@@ -53,11 +53,11 @@ class Share:
     # Frees the chunk; None while later events of the same chunk are still to be settled.
     let_go: Callable[[], None] | None
 
-    def split_at(self, count: int) -> "tuple[Share, Share]":
+    def split_at(self, count: int) -> "tuple[Portion, Portion]":
         where, records = self.rows.where, self.rows.records
         return (
-            Share(FetchedRecords(where, records[:count]), records[count - 1].offset + 1, None),
-            Share(FetchedRecords(where, records[count:]), self.reached, self.let_go),
+            Portion(FetchedRecords(where, records[:count]), records[count - 1].offset + 1, None),
+            Portion(FetchedRecords(where, records[count:]), self.reached, self.let_go),
         )
 
     def done(self) -> None:
@@ -78,7 +78,7 @@ class NoRoom:
 
 
 # The queue of a strand; None is its last item.
-Came = asyncio.Queue[Share | NoRoom | Exception | None]
+Came = asyncio.Queue[Portion | NoRoom | Exception | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -105,8 +105,8 @@ class Reading:
     _over: set[Strand] = field(default_factory=set)
     _bytes: int = 0
     # The number of chunks that each strand has not settled yet, and when it last settled one.
-    _held: Counter[Strand] = field(default_factory=Counter)
-    _held_since_s: dict[Strand, float] = field(default_factory=dict)
+    _unsettled: Counter[Strand] = field(default_factory=Counter)
+    _since_s: dict[Strand, float] = field(default_factory=dict)
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
 
@@ -228,13 +228,13 @@ class Reading:
         Some strand must have settled all its events, and all others must hang: they get no more.
         """
         strands = [each for each in place.unit.strands if each not in self._over]
-        held = [each for each in strands if self._held[each]]
-        hanging = [each for each in held if now_s - self._held_since_s[each] > _HELD_S_MAX]
-        if len(held) < len(strands) and len(hanging) == len(held):
+        unsettled = [each for each in strands if self._unsettled[each]]
+        hanging = [each for each in unsettled if now_s - self._since_s[each] > _SETTLE_S_MAX]
+        if len(unsettled) < len(strands) and len(hanging) == len(unsettled):
             for strand in hanging:
                 self._tell_last(strand, None)
             return True
-        for strand in held:
+        for strand in unsettled:
             if self.queues[strand].empty():
                 # The strand may be waiting for more events before it settles those that it has.
                 self.queues[strand].put_nowait(NoRoom())
@@ -287,7 +287,9 @@ class Reading:
         for strand, mine, reached in parts:
             self._hold(strand)
             let_go = partial(self._let_go, chunk, strand)
-            self.queues[strand].put_nowait(Share(FetchedRecords(unit.where, mine), reached, let_go))
+            self.queues[strand].put_nowait(
+                Portion(FetchedRecords(unit.where, mine), reached, let_go)
+            )
             if reached == unit.spans[strand.destination].end:
                 self._tell_last(strand, None)
         if self._is_full:
@@ -325,13 +327,13 @@ class Reading:
             self.queues[strand].put_nowait(why)
 
     def _hold(self, strand: Strand) -> None:
-        if not self._held[strand]:
-            self._held_since_s[strand] = asyncio.get_running_loop().time()
-        self._held[strand] += 1
+        if not self._unsettled[strand]:
+            self._since_s[strand] = asyncio.get_running_loop().time()
+        self._unsettled[strand] += 1
 
     def _let_go(self, chunk: Chunk, strand: Strand) -> None:
-        self._held[strand] -= 1
-        self._held_since_s[strand] = asyncio.get_running_loop().time()
+        self._unsettled[strand] -= 1
+        self._since_s[strand] = asyncio.get_running_loop().time()
         chunk.strands_left -= 1
         if not chunk.strands_left:
             self._bytes -= chunk.byte_count

@@ -29,7 +29,7 @@ class Roster:
     marks: MarksLog
     outlet: Outlet
     # Returns whether a destination's shard, given its name, is ours.
-    holds: Callable[[str], bool]
+    owns: Callable[[str], bool]
     # Returns the positions that destinations published for lag tools, where Kafka reports them.
     told: Callable[[Collection[str]], Awaitable[Mapping[str, Position]]]
     wanted: Mapping[str, Destination] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Roster:
         """
         log = self.marks
         written = sorted(log.marks.keys() | log.repeats.keys())
-        marked = [each for each in written if self.holds(each.destination)]
+        marked = [each for each in written if self.owns(each.destination)]
         now = await newest()
         known = now.destinations.keys() | now.removed_destinations.keys()
         if not known or self._seen.destinations.keys() - known:
@@ -134,9 +134,7 @@ class Roster:
         self._changes += 1
         configured = self._seen.destinations
         wanted = {
-            name: each
-            for name, each in configured.items()
-            if any(map(self.holds, each.shard_names))
+            name: each for name, each in configured.items() if any(map(self.owns, each.shard_names))
         }
         for name in self.wanted.keys() - wanted.keys():
             self.book.leave(name)
@@ -151,7 +149,7 @@ class Roster:
     def _look_which_are_ours(self, name: str, destination: Destination) -> None:
         """Update the strands of a destination with several shards, of which some may be ours."""
         for strand in self.book.strands(name):
-            if not self.holds(destination.shard_of(strand.where.partition)):
+            if not self.owns(destination.shard_of(strand.where.partition)):
                 self.book.let_go_of(strand)
         if self._missing(name):
             self.new.add(name)
@@ -224,7 +222,7 @@ class Roster:
         places = self._all_places(destination)
         if destination.shards == 1:
             return places
-        return [each for each in places if self.holds(destination.shard_of(each.partition))]
+        return [each for each in places if self.owns(destination.shard_of(each.partition))]
 
     def _all_places(self, destination: Destination) -> list[KafkaPartition]:
         return self._places.get(stream_topic(destination.stream), [])
@@ -310,7 +308,7 @@ class Roster:
             for strand in missing[name]:
                 mark = marks.get(strand, TO_BEGIN)
                 if mark != TO_BEGIN and strand.where in ends and self.lives.has(strand, mark):
-                    again_s = wait_until_s(mark.held.not_before_ms) if mark.held else 0.0
+                    again_s = wait_until_s(mark.waiting.not_before_ms) if mark.waiting else 0.0
                     self.book.enter(strand, self.lives.marked(strand, mark), not_before_s=again_s)
                     self.mark_came(strand, mark)
             destination = self.wanted[name]

@@ -139,7 +139,7 @@ class FlowGauges:
     metrics: DeliveryMetrics
     member: LeaseMember
     _known: dict[str, tuple[Destination, FlowRecord, bool]] = field(default_factory=dict)
-    _held: frozenset[int] = frozenset()
+    _owned: frozenset[int] = frozenset()
 
     async def keep(self, config: ConfigFeed, states: StateFeed) -> None:
         """Look repeatedly, until cancelled."""
@@ -150,16 +150,16 @@ class FlowGauges:
     def look(
         self, destinations: Mapping[str, Destination], flows: Mapping[str, FlowRecord]
     ) -> None:
-        before, self._held = self._held, self.member.held
+        before, self._owned = self._owned, self.member.owned
         names = flows.keys() & destinations.keys()
         for name in names:
             to, flow = destinations[name], flows[name]
             known_to, known_flow, _ = self._known.get(name, (None, None, False))
-            if known_flow is flow and known_to is to and self._held is before:
+            if known_flow is flow and known_to is to and self._owned is before:
                 # Most of thousands are unchanged, and finding their slots takes the longest.
                 continue
             slot = self.member.slot_of(name)
-            is_ours, was_ours = slot in self._held, slot in before
+            is_ours, was_ours = slot in self._owned, slot in before
             if self._known.get(name) == (to, flow, is_ours):
                 continue
             self._known[name] = to, flow, is_ours

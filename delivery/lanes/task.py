@@ -17,7 +17,7 @@ from delivery.event_columns import FetchedRecords
 from delivery.lanes.following.terms import TERMS_LOG, number_of, terms_of
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.outlet import Outlet
-from delivery.lanes.reading import Came, DataLostError, NoRoom, Reading, Share
+from delivery.lanes.reading import Came, DataLostError, NoRoom, Portion, Reading
 from delivery.lanes.units import PATIENCE_S, Orders, Span, Strand, StrandEnd, TaskEnd, Unit
 from delivery.sending import TROUBLE_WAIT_S, Plan, Sending, Worker, worker_of
 from delivery.settling import Block
@@ -181,7 +181,7 @@ class _StrandRun:
     _has_ended: bool = False
     _has_ended_well: bool = False
     # Shares that have arrived and are not settled yet, oldest first.
-    _waiting: deque[Share] = field(default_factory=deque)
+    _waiting: deque[Portion] = field(default_factory=deque)
     # The last item of the queue: (None,) or an error; None while reading continues.
     _last: tuple[Exception | None] | None = None
     # Earlier outcomes are stored while the next events are sent; newer outcomes, and the offset
@@ -225,11 +225,11 @@ class _StrandRun:
         worker = worker_of(allows_private=self.orders.allows_private)
         orders, sending = self.orders, self._sending(worker)
         try:
-            while shares := await self._next():
+            while portions := await self._next():
                 if orders is not self.orders:
                     sending.leave()
                     orders, sending = self.orders, self._sending(worker)
-                if not await self._settle(sending, shares):
+                if not await self._settle(sending, portions):
                     break
         finally:
             try:
@@ -238,20 +238,20 @@ class _StrandRun:
             finally:
                 sending.leave()
 
-    async def _next(self) -> list[Share]:
-        """Return the shares to settle in one go; none once the queue is over.
+    async def _next(self) -> list[Portion]:
+        """Return the portions to settle in one go; none once the queue is over.
 
         A span with an end is cut at fixed event counts, however its events arrive, so that a repeat
         of it makes the same batches.
         """
         is_following = self.span.end is None
         count_max = max(1, _ROWS_MAX // self._batch_count) * self._batch_count
-        count = sum(len(share.rows.records) for share in self._waiting)
+        count = sum(len(portion.rows.records) for portion in self._waiting)
         while self._last is None and count < count_max:
             if is_following and self._waiting and self.came.empty():
                 break
             came = await self.came.get()
-            if isinstance(came, Share):
+            if isinstance(came, Portion):
                 self._waiting.append(came)
                 count += len(came.rows.records)
             elif not isinstance(came, NoRoom):
@@ -266,23 +266,23 @@ class _StrandRun:
     def _batch_count(self) -> int:
         return self.orders.destinations[self.strand.destination].batch_count_max
 
-    def _taken(self, count_max: int) -> list[Share]:
-        shares: list[Share] = []
+    def _taken(self, count_max: int) -> list[Portion]:
+        portions: list[Portion] = []
         while self._waiting and count_max > 0:
-            share = self._waiting.popleft()
-            if len(share.rows.records) > count_max:
-                share, rest = share.split_at(count_max)
+            portion = self._waiting.popleft()
+            if len(portion.rows.records) > count_max:
+                portion, rest = portion.split_at(count_max)
                 self._waiting.appendleft(rest)
-            shares.append(share)
-            count_max -= len(share.rows.records)
-        return shares
+            portions.append(portion)
+            count_max -= len(portion.rows.records)
+        return portions
 
-    async def _settle(self, sending: Sending, shares: Sequence[Share]) -> bool:
-        """Settle shares; False if nothing was sent, as the lease is over and others may send."""
-        rows = shares[0].rows
-        if len(shares) > 1:
+    async def _settle(self, sending: Sending, portions: Sequence[Portion]) -> bool:
+        """Settle portions; False if nothing was sent, as the lease is over and others may send."""
+        rows = portions[0].rows
+        if len(portions) > 1:
             rows = FetchedRecords(
-                rows.where, [each for share in shares for each in share.rows.records]
+                rows.where, [each for portion in portions for each in portion.rows.records]
             )
         try:
             outcomes: list[RecordOut] = []
@@ -291,15 +291,15 @@ class _StrandRun:
                 async with _beginning(self.turns, tenant) if self.turns else nullcontext():
                     if now_ms() > self.orders.ours_until_ms:
                         return False
-                    is_last = shares[-1].reached == self.span.end
+                    is_last = portions[-1].reached == self.span.end
                     outcomes = await sending.settle(rows, is_last=is_last)
         finally:
-            for share in shares:
-                share.done()
+            for portion in portions:
+                portion.done()
         self._event_count += len(rows.records)
         self._block = sending.block
-        reached = shares[-1].reached if self._block is None else self._block.offset
-        if shares[-1].reached - self._reached > len(rows.records):
+        reached = portions[-1].reached if self._block is None else self._block.offset
+        if portions[-1].reached - self._reached > len(rows.records):
             outcomes += self._of_no_event(rows, reached)
         await self._keep(outcomes, reached)
         return self._block is None
@@ -337,15 +337,15 @@ class _StrandRun:
             self._stored = reached
 
     def _mark(self, at: int) -> RecordOut:
-        held = None
+        waiting = None
         if (block := self._block) is not None and at == block.offset:
             # Events beyond the block may have been sent, up to this offset.
             until = block.sent_until
-            held = block.history or (self.span.held if at == self.span.begin else None)
+            waiting = block.history or (self.span.waiting if at == self.span.begin else None)
         else:
             until = OPEN if self.span.end is None else self.span.end
         until, is_late = max(at, until, self.span.maybe_sent), now_ms() > self.orders.ours_until_ms
-        mark = Mark(at, until, late=is_late, held=held, life=self.span.life)
+        mark = Mark(at, until, late=is_late, waiting=waiting, life=self.span.life)
         return mark_record(self.strand, mark)
 
     def last_marks(self) -> list[RecordOut]:
@@ -357,12 +357,12 @@ class _StrandRun:
         return [mark_record(self.strand, mark)]
 
     async def _let_go_of_the_rest(self) -> None:
-        """Free the shares that arrive after a fault: nobody needs them."""
-        for share in self._waiting:
-            share.done()
+        """Free the portions that arrive after a fault: nobody needs them."""
+        for portion in self._waiting:
+            portion.done()
         while self._last is None:
             came = await self.came.get()
-            if isinstance(came, Share):
+            if isinstance(came, Portion):
                 came.done()
             elif not isinstance(came, NoRoom):
                 self._last = (came,)
@@ -383,7 +383,7 @@ class _StrandRun:
             patience_s=orders.patience_s,
             trouble_wait_s_max=TROUBLE_WAIT_S if name in orders.resting else float("inf"),
             replay_until={self.strand.where: self.span.maybe_sent},
-            first=(self.span.begin, self.span.held) if self.span.held else None,
+            first=(self.span.begin, self.span.waiting) if self.span.waiting else None,
             is_in_line=self.span.end is not None,
             ours_until_ms=orders.ours_until_ms,
             allows_private=orders.allows_private,

@@ -1,7 +1,8 @@
-"""Chooses which jobs may start: few when there is little to do, and none without a slot.
+"""Chooses which jobs may start: few when there is little to do, and none without a place.
 
-A destination that does not answer holds a slot for the longest wait that is allowed. So some slots
-are for hurried jobs. The others are lent: a tenant gets no more than it leaves free (ADR 0062).
+A destination that does not answer takes up a place, which is room for one Spark task, for the
+longest wait that is allowed. So some places are for hurried jobs. The others are lent: a tenant
+gets no more than it leaves free (ADR 0062).
 """
 
 from collections import Counter, defaultdict
@@ -57,7 +58,7 @@ class Grant(NamedTuple):
 
     tenants: Collection[str]
     task_count_max: int = 1
-    # Whether the job has a slot that is not lent.
+    # Whether the job has a place that is not lent.
     is_hurried: bool = False
 
 
@@ -98,12 +99,12 @@ class Turn:
         return len(self._strands) / self._strand_count
 
     @property
-    def slot_count(self) -> int:
+    def place_count(self) -> int:
         return sum(map(bool, self._tasks))
 
     @property
-    def slots_by_tenant(self) -> Counter[str]:
-        """The number of slots that each tenant uses, alone or with other tenants."""
+    def places_by_tenant(self) -> Counter[str]:
+        """The number of places that each tenant uses, alone or with other tenants."""
         return Counter(tenant for task in self._tasks for tenant in task)
 
 
@@ -111,9 +112,9 @@ class Turn:
 class Turns:
     """The jobs of one process."""
 
-    # Slots to lend. Other slots are not counted here: one for each worker and kind of healthy job,
+    # Places to lend. Other places do not count here: one for each worker and kind of healthy job,
     # one for jobs of kind APART, and one for jobs of kind ALONE.
-    slots: int = 26
+    places: int = 26
     follow_s: float = 2.0
     time_box_s: float = 5.0
     worker_count: int = 2
@@ -194,11 +195,11 @@ class Turns:
         """The factor by which workers take longer than on a machine of their own."""
         return self._times.busy_s / self._times.ran_s if self._times.ran_s else 1.0
 
-    def held(self, *, now_s: float) -> list[Turn]:
+    def hanging(self, *, now_s: float) -> list[Turn]:
         """Return the jobs that wait for a destination that hangs."""
-        return [turn for turn in self.running if self.is_held(turn, now_s=now_s)]
+        return [turn for turn in self.running if self.hangs(turn, now_s=now_s)]
 
-    def is_held(self, turn: Turn, *, now_s: float) -> bool:
+    def hangs(self, turn: Turn, *, now_s: float) -> bool:
         """Say whether a job waits for a destination that hangs.
 
         When processors are scarce, all jobs take longer. If that were mistaken for a hanging
@@ -225,7 +226,7 @@ class Turns:
         following = [
             turn
             for turn in self.running
-            if turn.job.kind is JobKind.FOLLOWING and not self.is_held(turn, now_s=now_s)
+            if turn.job.kind is JobKind.FOLLOWING and not self.hangs(turn, now_s=now_s)
         ]
         count = Counter(turn.job.worker for turn in following)
         return [
@@ -233,9 +234,9 @@ class Turns:
             for turn in following
             if _JOIN_S < turn.ends_s - now_s <= _DUE_PART * self.follow_s
             and turn.ends_s - turn.since_s < (_TERMS_MAX - 0.5) * self.follow_s
-            and turn.slot_count
+            and turn.place_count
             and count[turn.job.worker] == 1
-            # Slots that are not lent are for tenants without any.
+            # Places that are not lent are for tenants without any.
             and not (turn.is_last or turn.job.is_hurried)
         ]
 
@@ -256,8 +257,8 @@ class Turns:
         """Make the next job of this kind wait: longer if this one has many strands."""
         if kind is JobKind.ALONE:
             return
-        # Without slots to lend, all tenants must share the one slot of each kind.
-        most = _OTHERS_MAX if self.slots else max(counts.values(), default=0)
+        # Without places to lend, all tenants must share the one place of each kind.
+        most = _OTHERS_MAX if self.places else max(counts.values(), default=0)
         few = {tenant: min(count, most) for tenant, count in counts.items()}
         total, running = sum(few.values()), len(self._fresh(kind, now_s))
         self._next_s[kind] = now_s + self._pause_s(kind, total, running)
@@ -280,20 +281,20 @@ class Turns:
     ) -> Iterator[Grant]:
         """Yield the jobs of these tenants that may start; start each before asking for the next."""
         lent = [turn for turn in self.running if not turn.job.is_hurried]
-        left = self.slots - sum(turn.slot_count for turn in lent)
+        left = self.places - sum(turn.place_count for turn in lent)
         lent_to = self.lent_to(now_s=now_s)
-        # A tenant may have no more slots than it leaves free.
+        # A tenant may have no more places than it leaves free.
         over = {each for each in tenants if lent_to[each] >= left}
         if patient := set(tenants) - over:
             most = left - max(lent_to[each] for each in patient)
             yield Grant(patient, 1 if kind in _WELL else most)
         if kind is JobKind.APART:
-            # Tenants that already have slots wait for those, which may be merely slow.
+            # Tenants that already have places wait for those, which may be merely slow.
             over = {each for each in over if not lent_to[each]}
         own = {
             (turn.job.kind, turn.job.worker)
             for turn in self.running
-            if turn.job.is_hurried and turn.slot_count
+            if turn.job.is_hurried and turn.place_count
         }
         if over and (kind, worker) not in own:
             yield Grant(over, is_hurried=True)
@@ -319,13 +320,13 @@ class Turns:
 
     def _fresh(self, kind: JobKind, now_s: float) -> list[Turn]:
         of_kind = (turn for turn in self.running if turn.job.kind is kind)
-        return [turn for turn in of_kind if not self.is_held(turn, now_s=now_s)]
+        return [turn for turn in of_kind if not self.hangs(turn, now_s=now_s)]
 
     def lent_to(self, *, now_s: float) -> Counter[str]:
-        """Count each tenant's slots, except those of healthy jobs, which are done in a moment."""
+        """Count each tenant's places, except those of healthy jobs, which are done in a moment."""
         lent_to: Counter[str] = Counter()
         for turn in self.running:
-            is_short = turn.job.kind in _WELL and not self.is_held(turn, now_s=now_s)
+            is_short = turn.job.kind in _WELL and not self.hangs(turn, now_s=now_s)
             if not turn.job.is_hurried and not is_short:
-                lent_to.update(turn.slots_by_tenant)
+                lent_to.update(turn.places_by_tenant)
         return lent_to

@@ -16,8 +16,8 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.spark.processor_time import ProcessorTime
 from shared.slots import SLOT_COUNT
 
-# How long to wait for an answer where others may need the slot. A destination that takes half of
-# this time is slow (ADR 0051).
+# How long to wait for an answer where others may need the task place. A destination that takes half
+# of this time is slow (ADR 0051).
 PATIENCE_S = 2.0
 
 
@@ -57,7 +57,7 @@ class Span:
     # Events below this offset may have been sent.
     maybe_sent: int = 0
     # The first event's history, if all others wait for that event.
-    held: History | None = None
+    waiting: History | None = None
     # The span's number, unique among the spans of its strand, also across processes. 0: no number.
     number: int = field(default=0, compare=False)
     # Kafka's id of the topic that the offsets are in.
@@ -165,7 +165,7 @@ class Lane:
     events_max: int
     # Its events are only parked, so one job in this time is enough.
     rest_s: float = 0.0
-    # The tenant of its stream, whose number of slots is limited.
+    # The tenant of its stream, whose number of task places is limited.
     tenant: str = ""
     # The most Kafka partitions that share `events_max`: each has at least one request of its own.
     strands_max: int = 1_000_000

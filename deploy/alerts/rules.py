@@ -43,7 +43,7 @@ _SHARES_MAX, _HOT_EVENTS_PER_S = 2, 100
 # The second of the three warnings in the log: a day and a half of five days is left. From 1 on the
 # destination is disabled, which HifiDestinationHeld reports.
 _FAILING_MAX, _DISABLED_AT = WARN_AT[1], 1
-_END_TO_END = f'{m.OBSERVE_LAG_SECONDS.name}{{stage="end to end",since="accepted",quantile="0.95"}}'
+_END_TO_END = f'{m.OBSERVE_LAG_SECONDS.name}{{stage="end to end",since="accepted",percentile="95"}}'
 
 
 def _are_late() -> str:
@@ -108,7 +108,7 @@ LOSS: tuple[Alert, ...] = (
     Alert(
         "HifiCannotTell",
         "page",
-        f"max by (destination) ({m.OBSERVE_OVERDUE_MINUTES.name}) > 0",
+        f"max by (destination) ({m.OBSERVE_OVERDUE_CHECKS.name}) > 0",
         "Nobody can tell whether {{ $labels.destination }} has lost events",
         "{{ $value }} minutes are overdue: they should be checked, but are not. They stay overdue"
         " until their lane reaches their events, or until Kafka deletes these, which is a loss.",

@@ -30,6 +30,10 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "deploy.cli.topics:topics",
             "Create Hifi's missing topics with the settings in HIFI_KAFKA_* (docs/kafka.md).",
         ),
+        "migrate": (
+            "deploy.cli.migrating.migrate:migrate",
+            "Find old names of settings, metrics and alerts; with --write, replace them.",
+        ),
         "gateway": (
             "deploy.cli.gateway:gateway",
             "Run the gateway with several workers; HIFI_GATEWAY_... are its settings.",
@@ -57,7 +61,7 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Send the events of a stream to a receiver that you are developing, until Ctrl-C.",
         ),
         "test": (
-            "deploy.cli.events.trial:try_out",
+            "deploy.cli.events.test_event:send_and_follow",
             "Send one event, and follow it until each destination has taken or refused it.",
         ),
         "receipt": (

@@ -34,6 +34,8 @@ from shared.event.topic_safety import (
     examine_disk,
     examine_elr,
     examine_jars,
+    examine_login,
+    examine_machine,
     examine_marks,
     examine_port,
     examine_python,
@@ -46,9 +48,12 @@ from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import missing_jars, read_lock
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.config_topic import read_config
-from shared.runtime.kafka.connection import learn_access
+from shared.runtime.kafka.connection import access_to, learn_access
 from shared.runtime.kafka.reader import open_reader
+from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.machine.machine_size import core_count, memory_bytes
+from shared.runtime.machine.user import user_name
 from shared.runtime.settings import TopicSettings, read_settings
 from shared.runtime.setup_error import OperatorError, SetupError
 
@@ -104,8 +109,11 @@ def _machine(settings: StackSettings) -> Iterator[TopicFinding]:
         yield TopicFinding("java", "good", f"{java.version} ({java.path}){instead}")
     except SetupError as error:
         yield _finding("java", error, separator=": ")
-    for jar_set, locked in read_lock().items():
-        folder = settings.cache / "jars" / jar_set
+    yield _user()
+    yield examine_machine(cores=core_count(), memory_bytes=memory_bytes())
+    lock = read_lock()
+    for jar_set in ("broker", *kafka_access().spark_jar_sets):
+        locked, folder = lock[jar_set], settings.cache / "jars" / jar_set
         try:
             missing = missing_jars(locked, folder=folder)
         except SetupError as error:
@@ -114,6 +122,13 @@ def _machine(settings: StackSettings) -> Iterator[TopicFinding]:
             sizes = [jar.size_bytes for jar in missing]
             yield examine_jars(jar_set, total=len(locked), missing_bytes=sizes)
     yield _disk(settings.folder)
+
+
+def _user() -> TopicFinding:
+    try:
+        return TopicFinding("user", "good", user_name())
+    except SetupError as error:
+        return _finding("user", error, separator=": ")
 
 
 def _disk(folder: Path) -> TopicFinding:
@@ -183,11 +198,13 @@ def examine_pipeline(pipeline: Pipeline, state: PipelineState | None) -> TopicFi
 def _kafka(
     address: str, copies: Copies, topics: TopicSettings, *, subject: str
 ) -> list[TopicFinding]:
-    """Return whether Kafka answers, and findings about its settings and topics."""
+    """Return whether Kafka answers, and findings about its settings, its topics and our login."""
+    access = access_to(address)
+    login = examine_login(access.login, is_encrypted=access.is_encrypted)
     try:
-        return asyncio.run(_ask(address, copies, topics, subject=subject))
+        return [*asyncio.run(_ask(address, copies, topics, subject=subject)), login]
     except OperatorError as error:
-        return [_finding(subject, error, separator=": ")]
+        return [_finding(subject, error, separator=": "), login]
 
 
 async def _ask(

@@ -40,8 +40,8 @@ def _of(metric: m.Metric, labels: str = "", *, part: str = "") -> str:
     return f"{metric.name}{part}{{{','.join(filter(None, (SITE, labels)))}}}"
 
 
-def _lag(which: str = "", *, quantile: str) -> str:
-    end_to_end = f'stage=~"end to end",since="accepted",quantile="{quantile}"'
+def _lag(which: str = "", *, percentile: str) -> str:
+    end_to_end = f'stage=~"end to end",since="accepted",percentile="{percentile}"'
     return _of(m.OBSERVE_LAG_SECONDS, ",".join(filter(None, (which, end_to_end))))
 
 
@@ -80,11 +80,11 @@ _OVERVIEW = (
     ),
     _figure("Lost in the last hour", f"sum({_of(m.OBSERVE_LOST_EVENTS)})", alarms_at=1),
     _figure(
-        "Cannot tell", f"sum({_of(m.OBSERVE_OVERDUE_MINUTES)})", warns_at=1,
+        "Cannot tell", f"sum({_of(m.OBSERVE_OVERDUE_CHECKS)})", warns_at=1,
         says="Minutes that should be checked but are not.",
     ),
     _figure(
-        "Slowest p95", f"max({_lag(quantile='0.95')})", unit="s", warns_at=SLOW_AFTER_S / 2,
+        "Slowest p95", f"max({_lag(percentile='95')})", unit="s", warns_at=SLOW_AFTER_S / 2,
         alarms_at=SLOW_AFTER_S,
     ),
     _figure("Dead letters", f"sum({_of(m.OBSERVE_DEAD_EVENTS)})", warns_at=1),
@@ -146,7 +146,7 @@ _STREAM_PANELS = (
         unit="cps",
     ),
     _graph(
-        "Age of events at acceptance", "p{{quantile}}",
+        "Age of events at acceptance", "p{{percentile}}",
         _of(m.OBSERVE_INGEST_SECONDS, _STREAM), unit="s",
     ),
     _graph(
@@ -174,9 +174,9 @@ _DESTINATION = (
     Panel(
         "Lag since accepted", "timeseries",
         (
-            ("p50 {{destination}}", _lag(_ALL, quantile="0.5")),
-            ("p95 {{destination}}", _lag(_ALL, quantile="0.95")),
-            ("p99 {{destination}}", _lag(_ALL, quantile="0.99")),
+            ("p50 {{destination}}", _lag(_ALL, percentile="50")),
+            ("p95 {{destination}}", _lag(_ALL, percentile="95")),
+            ("p99 {{destination}}", _lag(_ALL, percentile="99")),
         ),
         unit="s",
     ),

@@ -69,7 +69,7 @@ class Cluster:
         self._heap_mb = heap_mb or (HEAP_MB_SINGLE if brokers == 1 else HEAP_MB_OF_THREE)
         self._brokers: dict[int, BrokerAddress] = {}
         self._children: dict[int, Child] = {}
-        self._held = contextlib.ExitStack()
+        self._resources = contextlib.ExitStack()
         self._java: Java
         self._class_path: str
         self._archive: ClassArchive
@@ -98,7 +98,7 @@ class Cluster:
         if ends and all(end.result() for end in ends):
             # A killed broker may have left half an archive, so publish only after clean stops.
             self._archive.publish()
-        self._held.close()
+        self._resources.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -158,7 +158,7 @@ class Cluster:
         self._java = find_java()
         jars = ensure_jars("broker", cache=self._cache)
         self._class_path = os.pathsep.join(map(str, jars))
-        self._held.enter_context(own_folder(self._folder, what="Kafka cluster"))
+        self._resources.enter_context(own_folder(self._folder, what="Kafka cluster"))
         cluster_id = self._decide_ports()
         for broker in self._brokers.values():
             loopback.require_free(broker.port, what=f"Kafka broker {broker.broker_id}")

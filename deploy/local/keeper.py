@@ -1,4 +1,4 @@
-"""Keeps a deliberately damaged Hifi running: restarts dead processes, and keeps held ones down.
+"""Keeps a deliberately damaged Hifi running: restarts dead processes, and leaves stopped ones down.
 
 In `hifi up` a process that dies repeatedly waits longer each time. In soaks and chaos tests deaths
 are intended, so these use this module instead of `Stack.look_after`.
@@ -22,7 +22,7 @@ class Keeper:
 
     stack: Stack
     # The processes that a fault keeps down, by name.
-    held: set[str] = field(default_factory=set)
+    kept_down: set[str] = field(default_factory=set)
     # The processes whose death was requested.
     condemned: set[int] = field(default_factory=set)
     # Unintended deaths: the process's name, how it ended, its last output.
@@ -37,13 +37,13 @@ class Keeper:
         brokers = {f"broker {number}": cluster.child(number) for number in cluster.broker_ids}
         return {**self.stack.children, **brokers}
 
-    def kill(self, name: str, *, holds: bool) -> int:
+    def kill(self, name: str, *, keeps_down: bool) -> int:
         """Send SIGKILL to a process and its descendants; return its number."""
         with self._lock:
             child = self.children[name]
             self.condemned.add(child.pid)
-            if holds:
-                self.held.add(name)
+            if keeps_down:
+                self.kept_down.add(name)
             child.kill()
             assert not child.alive, f"{name} outlived SIGKILL"
             assert not Path(f"/proc/{child.pid}").exists(), f"{name} is still there"
@@ -54,11 +54,11 @@ class Keeper:
         with self._lock:
             child = self.children[name]
             self.condemned.add(child.pid)
-            self.held.add(name)
+            self.kept_down.add(name)
         return child.stop(timeout_s)
 
     def release(self, name: str) -> None:
-        self.held.discard(name)
+        self.kept_down.discard(name)
 
     def unwell(self) -> list[str]:
         """List the processes that do not run or do not report that they are ready."""
@@ -88,7 +88,7 @@ class Keeper:
     def _look_after(self) -> None:
         services = {service.name: service for service in self.stack.services}
         for name, child in self.children.items():
-            if child.alive or name in self.held:
+            if child.alive or name in self.kept_down:
                 continue
             if child.pid not in self.condemned:
                 self.note_death(name, child)

@@ -37,7 +37,7 @@ class ProcessFaults:
             service = target.removesuffix("-worker")
             return self._kill_one_of(service), lambda: None
         name = self.named(target)
-        pid = self.keeper.kill(name, holds=True)
+        pid = self.keeper.kill(name, keeps_down=True)
         proof = f"process {pid} is gone"
         if target == "broker":
             port = self.keeper.stack.settings.kafka_ports[int(name.split()[1]) - 1]

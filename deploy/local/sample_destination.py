@@ -130,18 +130,20 @@ def create_app() -> Starlette:
 
 
 class SampleSettings(BaseSettings):
-    """Has HIFI_SAMPLE_PORT; the sample destination is always on loopback."""
+    """Has HIFI_SAMPLE_PORT and HIFI_SAMPLE_HOST, which is loopback by default."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_SAMPLE_", frozen=True)
 
+    host: str = defaults.HOST
     port: Port = defaults.SAMPLE_PORT
 
 
 def main() -> None:
+    settings = read_settings(SampleSettings, program="hifi sample")
     uvicorn.run(
         create_app(),
-        host=defaults.HOST,
-        port=read_settings(SampleSettings, program="hifi sample").port,
+        host=settings.host,
+        port=settings.port,
         log_level="warning",
         access_log=False,
     )

@@ -67,7 +67,7 @@ class Stack:
         self.children: dict[str, Child] = {}
         self._environ = environ
         self._say = say
-        self._held = ExitStack()
+        self._resources = ExitStack()
         # The variables that name the stores to services that archive.
         self._stores: dict[str, str] = {}
         self._keys: dict[str, str] = {}
@@ -180,7 +180,7 @@ class Stack:
         if self.cluster.running:
             self._say("stopping Kafka")
         self.cluster.stop()
-        self._held.close()
+        self._resources.close()
 
     def stop_at_once(self) -> None:
         """Kill everything, if the user does not wait; acknowledged events are safe on disk."""
@@ -191,7 +191,7 @@ class Stack:
         """Check everything that can be checked before anything runs."""
         folder = self.settings.folder
         try:
-            self._held.enter_context(own_folder(folder, what="hifi up"))
+            self._resources.enter_context(own_folder(folder, what="hifi up"))
         except OSError as error:
             raise SetupError(
                 f"The folder {folder} cannot be used ({error.strerror}):"

@@ -22,7 +22,7 @@ Bounded: TypeAlias = Literal[
     "keys",
 ]
 # Explains why more objects count than a list shows.
-_HELD = " (including removed ones that are still kept)"
+_WITH_REMOVED = " (including removed ones that are still kept)"
 _REMOVED_COUNT = frozenset({"streams", "partitions", "destinations", "pipelines", "tables"})
 
 
@@ -34,10 +34,10 @@ def check_bounds(
     for name, count in more.items():
         used, bound = shown[name]["used"], shown[name]["max"]
         if count > 0 and used + count > bound:
-            held = _HELD if name in _REMOVED_COUNT else ""
+            note = _WITH_REMOVED if name in _REMOVED_COUNT else ""
             raise Problem(
                 "bound_reached",
-                f"The tenant {tenant!r} has {used} {name}{held}, this needs {count} more, and"
+                f"The tenant {tenant!r} has {used} {name}{note}, this needs {count} more, and"
                 f" its bound is {bound}. The operator of Hifi can raise it:"
                 f" PUT /v1/tenants/{tenant} with {name}_max.",
                 members={"bound": name, "used": used, "max": bound},

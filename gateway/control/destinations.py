@@ -254,6 +254,9 @@ async def _check_targets(plane: ControlPlane, wanted: Destination, tenant: str) 
     if isinstance(wanted.auth, OAuth2):
         targets["auth.token_url"] = wanted.auth.token_url
     warnings = [await check_target(plane, tenant, *target) for target in targets.items()]
+    if wanted.proxy is not None:
+        # The proxy may know names that this machine does not.
+        warnings = [await check_target(plane, tenant, "proxy.url", wanted.proxy.url)]
     return [warning for warning in warnings if warning]
 
 

@@ -28,10 +28,12 @@ _SECRET_CHARS_MAX = 32_768
 _PLACEHOLDER_HEX = 12
 # Settings with secrets: omitting one keeps it, null removes it.
 _KEPT_WHEN_LEFT_OUT = (
-    *("auth", "client_certificate", "secret_headers", "secret_url", "signing_secrets"),
+    *("auth", "client_certificate", "proxy", "secret_headers", "secret_url", "signing_secrets"),
 )
 # Settings that the server at the address sees or could misuse.
-_SENT = ("auth", "client_certificate", "secret_headers")
+_SENT = ("auth", "client_certificate", "proxy", "secret_headers")
+# Secrets that may be empty: passwords. An empty token is a mistake.
+_PASSWORDS = ("auth.password", "proxy.password")
 # Settings that go into a header unchanged.
 _IN_HEADERS = re.compile(r"(auth\.token|secret_headers\..*)")
 
@@ -49,11 +51,12 @@ def sealed_fields(
     fields = _with_left_out(given, shown(before) if before is not None else {})
     _check_pair(fields, stored, box=box, owner=owner)
     placeholders = {(_part(path), _placeholder(sealed)): sealed for path, sealed in stored.items()}
-    is_elsewhere = before is not None and _goes_to(fields) != _goes_to(before.known_fields())
+    known = before.known_fields() if before is not None else fields
+    moved = {part for part in _SENT if _goes_to(part, fields) != _goes_to(part, known)}
 
     def seal(path: str, value: Any) -> Sealed:
         if _is_placeholder(value):
-            if is_elsewhere and _part(path) in _SENT:
+            if _part(path) in moved:
                 raise Problem(
                     "secret_changed",
                     f"{path} was stored for another address: send the secret itself for this one,"
@@ -162,8 +165,12 @@ def _sealed(secret: str, path: str, *, owner: str, box: SecretBox) -> Sealed:
         ) from error
 
 
-def _goes_to(fields: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return scheme, host and port of the addresses that get the secrets."""
+def _goes_to(part: str, fields: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return scheme, host and port of the addresses that get the secrets of a part."""
+    if part == "proxy":
+        # The proxy gets only the sign-in for itself: the rest is in the tunnel, encrypted.
+        proxy = fields.get("proxy")
+        return (_origin(proxy.get("url")) if isinstance(proxy, dict) else None,)
     auth = fields.get("auth")
     token_url = auth.get("token_url") if isinstance(auth, dict) else None
     return _origin(fields.get("url")), _origin(token_url) if token_url else None
@@ -186,7 +193,7 @@ def _with_left_out(given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[st
         if fields.get(name, ...) is None:
             del fields[name]
     # A secret that is omitted within one of these objects stays only if the kind is unchanged.
-    for name in ("auth", "client_certificate"):
+    for name in ("auth", "client_certificate", "proxy"):
         new, old = fields.get(name), seen.get(name)
         if isinstance(new, dict) and isinstance(old, dict) and new.get("kind") == old.get("kind"):
             secrets = {each: value for each, value in old.items() if _is_placeholder(value)}
@@ -196,8 +203,7 @@ def _with_left_out(given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[st
 
 def _check_secret(path: str, value: Any) -> None:
     """Refuse a secret that cannot work; later, nobody can check the sealed text."""
-    # A password may be empty; an empty token is a mistake.
-    chars_min = 0 if path == "auth.password" else 1
+    chars_min = 0 if path in _PASSWORDS else 1
     if not isinstance(value, str) or not chars_min <= len(value) <= _SECRET_CHARS_MAX:
         lengths = f"{chars_min} to {_SECRET_CHARS_MAX}"
         raise ConfigError(path, f"it must be a text of {lengths} characters")

@@ -163,11 +163,11 @@ async def _check_free(
     """Refuse another tenant's former name while events sent under it can still be read."""
     if not isinstance(known, RemovedStream) or known.tenant == caller.tenant:
         return
-    name, held_ms = known.name, await plane.store.held_ms(known.name)
-    if held_ms is None:
+    name, reserved_ms = known.name, await plane.store.reserved_ms(known.name)
+    if reserved_ms is None:
         free_at, until = None, "forever, because of Kafka's settings"
     else:
-        free_at_ms = known.removed_at_ms + held_ms
+        free_at_ms = known.removed_at_ms + reserved_ms
         if now_ms() >= free_at_ms:
             return
         free_at = rfc3339(free_at_ms)

@@ -229,7 +229,7 @@ class Ingest:
         self._quotas.admit(posted.tenant, now_s=posted.begun_s)
         overdue_bytes = self._publisher.overdue_bytes
         self._byte_budget.enter(posted.byte_count, tenant=tenant, overdue_bytes=overdue_bytes)
-        posted.is_held = True
+        posted.is_in_flight = True
         self._tally.body(ingestion.stream.name, posted.byte_count)
         ingestion.caller.check_signature(signature, body=body, now_ms=ingestion.now_ms)
         parsed = posted.parsed = self._judge(ingestion, body, ingestion.request_id)
@@ -273,8 +273,8 @@ class Ingest:
         ingestion, tenant, now_s = posted.ingestion, posted.tenant, monotonic()
         if ingestion.span is not None:
             ingestion.span.end(given.status, event_count=ingestion.event_count)
-        if posted.is_held:
-            posted.is_held = False
+        if posted.is_in_flight:
+            posted.is_in_flight = False
             self._byte_budget.leave(posted.byte_count, tenant=ingestion.caller.tenant)
             events, byte_count = ingestion.event_count, posted.byte_count
             self._quotas.use(tenant, events=events, byte_count=byte_count, now_s=now_s)

@@ -86,7 +86,7 @@ class WholeRequest(msgspec.Struct, eq=False):
     begun_s: float
     tell: Callable[[Answer], None]
     # True while its bytes count as in flight.
-    is_held: bool = False
+    is_in_flight: bool = False
     parsed: ParsedBody = msgspec.field(default_factory=ParsedBody)
 
 

@@ -11,7 +11,7 @@ class UnfinishedBody(Protocol):
     tenant: str
 
     @property
-    def held_bytes(self) -> int: ...
+    def used_bytes(self) -> int: ...
 
     def drop(self) -> None:
         """Release the body's bytes; its request will be refused."""
@@ -36,7 +36,7 @@ class ByteBudget:
         """Refuse bytes that there is no room for; reserve nothing."""
         short = self.byte_count + overdue_bytes + byte_count - self.bytes_max
         if short > 0 and short > sum(
-            body.held_bytes for body in self._droppable(byte_count, tenant)
+            body.used_bytes for body in self._droppable(byte_count, tenant)
         ):
             raise Problem(
                 "overloaded",
@@ -44,11 +44,11 @@ class ByteBudget:
                 " that wait for Kafka. Send the request again later.",
                 headers=((b"retry-after", b"1"),),
             )
-        held = self._tenants.get(tenant, 0) + byte_count
-        if held > self.tenant_bytes_max:
+        total = self._tenants.get(tenant, 0) + byte_count
+        if total > self.tenant_bytes_max:
             raise Problem(
                 "tenant_in_flight",
-                f"This tenant's unanswered requests would hold {held} bytes, but may hold only"
+                f"This tenant's unanswered requests would hold {total} bytes, but may hold only"
                 f" {self.tenant_bytes_max}. Wait for answers before you send more.",
                 headers=((b"retry-after", b"1"),),
                 members={"limit": "tenant_in_flight_bytes_max"},
@@ -84,13 +84,13 @@ class ByteBudget:
         return [
             body
             for body in self._unfinished
-            if body.held_bytes and body.tenant != tenant and self._tenants[body.tenant] > own
+            if body.used_bytes and body.tenant != tenant and self._tenants[body.tenant] > own
         ]
 
     def _make_room(self, short: int, byte_count: int, tenant: str) -> None:
         able = self._droppable(byte_count, tenant)
-        able.sort(key=lambda body: (self._tenants[body.tenant], body.held_bytes))
+        able.sort(key=lambda body: (self._tenants[body.tenant], body.used_bytes))
         while short > 0:
             body = able.pop()
-            short -= body.held_bytes
+            short -= body.used_bytes
             body.drop()

@@ -55,7 +55,7 @@ class Body(msgspec.Struct, eq=False):
     # Bytes that have arrived, even if dropped since, to charge a quota.
     byte_count: int = 0
     # Bytes that are held now.
-    held_bytes: int = 0
+    used_bytes: int = 0
     _until_s: float = 0.0
     # The timeout of the wait for the next piece.
     _wait: asyncio.Timeout | None = None
@@ -113,9 +113,9 @@ class Body(msgspec.Struct, eq=False):
         )
 
     def release(self) -> None:
-        if self.held_bytes:
-            self.byte_budget.leave(self.held_bytes, tenant=self.tenant)
-            self.held_bytes = 0
+        if self.used_bytes:
+            self.byte_budget.leave(self.used_bytes, tenant=self.tenant)
+            self.used_bytes = 0
 
     def drop(self) -> None:
         """Drop an incomplete body, because others need the room."""
@@ -126,11 +126,11 @@ class Body(msgspec.Struct, eq=False):
 
     def _hold(self, byte_count: int) -> None:
         """Hold this many bytes in all."""
-        if byte_count > self.held_bytes:
+        if byte_count > self.used_bytes:
             self.byte_budget.enter(
-                byte_count - self.held_bytes, tenant=self.tenant, overdue_bytes=self.overdue_bytes
+                byte_count - self.used_bytes, tenant=self.tenant, overdue_bytes=self.overdue_bytes
             )
-            self.held_bytes = byte_count
+            self.used_bytes = byte_count
 
     def _grow(self, wire_bytes: int, byte_count: int) -> None:
         self._hold(wire_bytes + byte_count)

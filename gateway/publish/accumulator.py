@@ -109,7 +109,7 @@ class Accumulator:
         return self._sender is None
 
     @property
-    def held_bytes(self) -> int:
+    def used_bytes(self) -> int:
         on_its_way = 0 if self._on_its_way is None else self._on_its_way.byte_count
         return on_its_way + sum([batch.byte_count for batch in self._waiting])
 

@@ -98,7 +98,7 @@ class OpenTopic:
         is_moving = since_s is None or now_s - since_s < _MOVING_S
         if sticky.is_filling and is_moving:
             return sticky
-        is_small = sticky.held_bytes < SHARED_BYTES
+        is_small = sticky.used_bytes < SHARED_BYTES
         is_its_turn = (
             now_s < self._sticky_until_s
             and sticky.assigned_bytes - self._sticky_from_bytes < self._turn_bytes
@@ -106,7 +106,7 @@ class OpenTopic:
         if not (is_moving and is_small and is_its_turn):
             self._sticky = sticky = min(
                 self.accumulators,
-                key=lambda accumulator: (accumulator.held_bytes, accumulator.assigned_bytes),
+                key=lambda accumulator: (accumulator.used_bytes, accumulator.assigned_bytes),
             )
             self._sticky_from_bytes = sticky.assigned_bytes
             self._sticky_until_s = now_s + _TURN_S

@@ -1,4 +1,4 @@
-"""Draws the faults of a soak from its seed: one per time slot, every kind equally often.
+"""Draws the faults of a soak from its seed: one per period, every kind equally often.
 
 The same seed makes the same plan.
 """
@@ -45,7 +45,7 @@ def fault_plan(seed: int, *, duration_s: float, every_s: float) -> tuple[Planned
     faults = []
     for index, kind in enumerate(kinds[:count]):
         for_s = round(min(dice.uniform(*_LASTS_S[kind]), every_s / 3), 1)
-        # In the first half of its slot, so that the other half is time to recover.
+        # In the first half of its period, so that the other half is time to recover.
         at_s = QUIET_S + every_s * (index + dice.random() / 2)
         faults.append(PlannedFault(round(at_s, 1), kind, for_s))
     return tuple(faults)

@@ -126,7 +126,7 @@ class Audit:
         for key in stated:
             if key not in named.roots:
                 self._nameless[key] = books.acked(*key)
-        findings = books.judge(world, self.rules, absent, held=left)
+        findings = books.judge(world, self.rules, absent, uncompared=left)
         news = [each for each in findings if each.losses != self._listed.get(each.books.key, ())]
         self._list_missing(news, await naming.of_places(self._to_list(news)), logged)
         shown = self._show(findings, now_ms)
@@ -137,7 +137,7 @@ class Audit:
             for (topic, partition), (_, end) in parts.items():
                 self.memory.read[kind, topic, partition] = end
         self._note_unreadable(evidence.unreadable, now_ms)
-        books.close(findings, world, self.rules, held=left)
+        books.close(findings, world, self.rules, uncompared=left)
         self._forget(now_ms - CLOSED_KEPT_MS)
         by_destination: dict[str, list[MinuteBooks]] = {}
         for minute in sorted(shown, key=lambda books: -(books.minute_ms or 0)):

@@ -54,12 +54,12 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
         rules: Rules,
         absent: Mapping[KafkaPartition, Offsets],
         *,
-        held: AbstractSet[tuple[str, int]] = frozenset(),
+        uncompared: AbstractSet[tuple[str, int]] = frozenset(),
     ) -> list[AuditFinding]:
         """Judge every open minute of every destination; the log lacks the offsets in `absent`.
 
-        Minutes in `held` are not compared with the log yet, so they are not complete. A minute that
-        its lane has not reached is only counted once it has been reported for an hour.
+        Minutes in `uncompared` are not compared with the log yet, so they are not complete. A
+        minute that its lane has not reached is only counted once it has been reported for an hour.
         """
         findings: list[AuditFinding] = []
         suspects: dict[tuple[str, KafkaPartition], dict[Stage, Offsets]] = {}
@@ -71,7 +71,7 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
             if is_old and one.is_untouched and known.minute_count:
                 overdue[one.destination] = with_more(known, one.minute_count)
                 continue
-            is_asked = (one.topic, one.minute_ms) not in held and world.is_asked(
+            is_asked = (one.topic, one.minute_ms) not in uncompared and world.is_asked(
                 one.topic, one.minute_ms, one.minute, rules
             )
             finding = self._finding(one, world, rules, absent, suspects, is_asked=is_asked)
@@ -234,18 +234,18 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
         world: World,
         rules: Rules,
         *,
-        held: AbstractSet[tuple[str, int]] = frozenset(),
+        uncompared: AbstractSet[tuple[str, int]] = frozenset(),
     ) -> None:
         """Drop the offsets of minutes with nothing open, and keep their counts.
 
         A minute that is still open for one destination loses its offsets only for the destinations
-        for which it is checked, and only after it was compared with the log. Minutes in `held` wait
-        for their statement.
+        for which it is checked, and only after it was compared with the log. Minutes in
+        `uncompared` wait for their statement.
         """
         old_ms = world.now_ms - CLOSED_KEPT_MS
         for (topic, minute_ms), judged in by_minute(each.books for each in findings).items():
             ended = [books for books in judged if is_ended(books, old_ms)]
-            if not ended or (topic, minute_ms) in held:
+            if not ended or (topic, minute_ms) in uncompared:
                 continue
             wanted = world.destinations[topic]
             all_books = self.of_minute(topic, minute_ms, ended, wanted)
@@ -257,23 +257,23 @@ class AuditBooks(StoredBooks, forbid_unknown_fields=True):
             for books in ended:
                 if books.state is MinuteState.CHECKED:
                     self._enter_checked(topic, minute_ms, books)
-        self._sweep(world, rules, held)
+        self._sweep(world, rules, uncompared)
         self.forget_old(world)
 
-    def _sweep(self, world: World, rules: Rules, held: AbstractSet[tuple[str, int]]) -> None:
+    def _sweep(self, world: World, rules: Rules, uncompared: AbstractSet[tuple[str, int]]) -> None:
         """Close minutes that are checked for all remaining destinations, and pack old ones."""
         told_ms = world.now_ms - rules.check_after_ms - rules.overdue_ms - HOUR_MS
         old_ms = min(told_ms, world.now_ms - CLOSED_KEPT_MS)
         for topic, minute_ms in list(self.all_checked(world)):
             minute = self.ledgers[topic].look(minute_ms)
-            is_held = (topic, minute_ms) in held
-            if not is_held and world.is_over(topic, minute_ms, minute, rules):
+            is_uncompared = (topic, minute_ms) in uncompared
+            if not is_uncompared and world.is_over(topic, minute_ms, minute, rules):
                 wanted = world.destinations.get(topic, ())
                 all_books = self.of_minute(topic, minute_ms, (), wanted)
                 self._close(topic, minute_ms, all_books, world)
         for topic, ledger in self.ledgers.items():
             for minute_ms, minute in list(ledger.minutes.items()):
-                is_old = 0 <= minute_ms < old_ms and (topic, minute_ms) not in held
+                is_old = 0 <= minute_ms < old_ms and (topic, minute_ms) not in uncompared
                 if is_old and world.is_asked(topic, minute_ms, minute, rules):
                     ledger.pack(minute_ms)
 

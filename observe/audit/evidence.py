@@ -69,9 +69,9 @@ S = TypeVar("S", Offsets, Layers)
 def unite(to: dict[K, S], more: Mapping[K, S]) -> None:
     """Add the offsets of each key to the present ones."""
     for key, offsets in more.items():
-        held = to.setdefault(key, type(offsets)())
+        offsets_of = to.setdefault(key, type(offsets)())
         for first, end in offsets:
-            held.add(first, end)
+            offsets_of.add(first, end)
 
 
 def add_counts(to: dict[K, dict[str, int]], more: Mapping[K, Mapping[str, int]]) -> None:

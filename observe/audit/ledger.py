@@ -255,14 +255,14 @@ class Ledger(Struct, forbid_unknown_fields=True):
         """Note that the events that had these offsets before are gone, in those events' minutes."""
         lost = Offsets.of([(first, end)])
         for minute_ms in self.times_ms():
-            held = self.look(minute_ms).acked.get(partition, Offsets())
-            here = held.both(lost)
+            acked = self.look(minute_ms).acked.get(partition, Offsets())
+            here = acked.both(lost)
             if here:
                 self._reopen(minute_ms)
                 minute = self.unpack(minute_ms)
                 gone = minute.misplaced if is_misplaced else minute.overwritten
                 gone += [(partition, low, high) for low, high in here]
-                minute.acked[partition] = held.minus(lost)
+                minute.acked[partition] = acked.minus(lost)
 
 
 def number_of(minute_ms: int) -> int:

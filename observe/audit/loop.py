@@ -17,7 +17,7 @@ from observe.audit.kafka import audit_kafka, saved_memory
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
-from observe.audit.spark_job import SLOTS, AuditReads
+from observe.audit.spark_job import TASK_PLACES, AuditReads
 from observe.audit.status import AuditStatus
 from observe.settings import ObserveSettings
 from shared.config.configuration import Configuration
@@ -74,12 +74,12 @@ class Auditor:
         # At the start of Hifi, services that carry events go first; a takeover starts at once.
         rest_s = self._settings.audit_interval_s - (now_ms() - self._status.started_ms) / 1000
         await asyncio.sleep(max(0.0, rest_s))
-        held = ExitStack()
-        starting = self._start(held)
+        resources = ExitStack()
+        starting = self._start(resources)
         watching: asyncio.Task[None] | None = None
         try:
             while (spark := await self._started(starting)) is None:
-                starting = self._start(held)
+                starting = self._start(resources)
             watching = asyncio.create_task(self._watch(spark))
             while not watching.done():
                 try:
@@ -96,10 +96,12 @@ class Auditor:
             await asyncio.wait([starting])
             if watching is not None:
                 watching.cancel()
-            await asyncio.to_thread(held.close)
+            await asyncio.to_thread(resources.close)
 
-    def _start(self, held: ExitStack) -> asyncio.Task[SparkSession]:
-        return asyncio.create_task(asyncio.to_thread(lambda: held.enter_context(self._spark())))
+    def _start(self, resources: ExitStack) -> asyncio.Task[SparkSession]:
+        return asyncio.create_task(
+            asyncio.to_thread(lambda: resources.enter_context(self._spark()))
+        )
 
     async def _started(self, starting: asyncio.Task[SparkSession]) -> SparkSession | None:
         """Return the session; None, after a pause, if a cluster has no room for it now."""
@@ -219,7 +221,7 @@ def audit_spark(
             service="observe",
             folder=folder,
             cache=cache,
-            slots=SLOTS,
+            task_places=TASK_PLACES,
             heap_mb=heap_mb,
             worker_daemon="observe.worker_daemon",
             cluster=cluster,

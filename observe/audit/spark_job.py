@@ -26,7 +26,7 @@ from shared.runtime.spark.session import ArrowFunction, map_arrow
 _COORDINATES = ("topic", "partition", "offset")
 # A Kafka partition takes a task 0.3 s, mostly waiting. Two tasks share the waiting; more would take
 # the lanes' cores when there is a backlog to read.
-SLOTS = 2
+TASK_PLACES = 2
 # The maximum number of unneeded ledger rows to read in order to save a source: a source costs
 # 100 ms of planning, and a row some 100 µs.
 _GAP_ROWS_MAX = 1_000
@@ -51,7 +51,7 @@ class AuditReads:
             kinds = {topic: kind for kind, spans in parts for topic, _ in spans}
             if whole:
                 rows = self._read(whole, *_COORDINATES, _ours(), "headers")
-                for part in _collect(rows, partial(summarise, kinds=kinds), tasks=SLOTS):
+                for part in _collect(rows, partial(summarise, kinds=kinds), tasks=TASK_PLACES):
                     evidence.merge(msgspec.msgpack.decode(part, type=Evidence))
         return evidence
 
@@ -104,7 +104,7 @@ class AuditReads:
         spans = {where: list(offsets) for where, offsets in wanted.items()}
         return [
             run
-            for part in _collect(frame, partial(look, spans=spans), tasks=SLOTS)
+            for part in _collect(frame, partial(look, spans=spans), tasks=TASK_PLACES)
             for run in msgspec.msgpack.decode(part, type=list[LoggedRun])
         ]
 

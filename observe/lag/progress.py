@@ -33,9 +33,9 @@ from shared.retry.decision import (
 )
 
 # Five minutes smooth out micro-batches, and still forget an incident soon.
-SLOT_S = 30
-SLOTS = 10
-WINDOW_MS = SLOTS * SLOT_S * 1000
+STEP_S = 30
+STEPS = 10
+WINDOW_MS = STEPS * STEP_S * 1000
 # Twice as long as streams are kept, and half as long as receipts are. All receipts of events that
 # were accepted within this time still exist, so an event without a receipt was not delivered.
 _TOLD_MS = 2 * STREAM_RETENTION_MS
@@ -46,7 +46,10 @@ _REFUSED = frozenset(
 )
 # Not the destination's fault, but only its owner can correct it.
 _OWNERS_FAULTS = frozenset(
-    {Failure.SECRET_UNAVAILABLE.value, Failure.TOKEN_UNAVAILABLE.value, Failure.INTERNAL.value}
+    {
+        *(Failure.PROXY_FAILED.value, Failure.SECRET_UNAVAILABLE.value),
+        *(Failure.TOKEN_UNAVAILABLE.value, Failure.INTERNAL.value),
+    }
 )
 # Reasons not to try an event now that are not the destination's fault.
 _PARKED = frozenset(
@@ -67,25 +70,25 @@ def cause_of(reason: str) -> str:
 
 @dataclass(slots=True)
 class Rolling:
-    """The durations entered within the last SLOTS * SLOT_S seconds."""
+    """The durations entered within the last STEPS * STEP_S seconds."""
 
-    _slots: deque[tuple[int, LogBuckets]] = field(default_factory=lambda: deque(maxlen=SLOTS))
+    _steps: deque[tuple[int, LogBuckets]] = field(default_factory=lambda: deque(maxlen=STEPS))
 
     def merge(self, buckets: LogBuckets, *, now_ms: int) -> None:
-        slot = now_ms // (SLOT_S * 1000)
-        if not self._slots or self._slots[-1][0] < slot:
-            self._slots.append((slot, LogBuckets()))
-        self._slots[-1][1].merge(buckets)
+        step = now_ms // (STEP_S * 1000)
+        if not self._steps or self._steps[-1][0] < step:
+            self._steps.append((step, LogBuckets()))
+        self._steps[-1][1].merge(buckets)
 
     def add(self, value_ms: int, count: int, *, now_ms: int) -> None:
         self.merge(LogBuckets.of_counts({-value_ms: count}, until_ms=0), now_ms=now_ms)
 
     def read(self, *, now_ms: int) -> LogBuckets:
         """Return the durations that are not too old."""
-        oldest = now_ms // (SLOT_S * 1000) - SLOTS
+        oldest = now_ms // (STEP_S * 1000) - STEPS
         total = LogBuckets()
-        for slot, buckets in self._slots:
-            if slot > oldest:
+        for step, buckets in self._steps:
+            if step > oldest:
                 total.merge(buckets)
         return total
 

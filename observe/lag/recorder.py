@@ -20,7 +20,7 @@ _LOOK_S = 1.0
 # be filled in.
 _BACK = WINDOW_MS // STEP_MS - SETTLES
 # The views with the backlog and the age of the oldest event, by destination.
-_Held = Mapping[str, DestinationView]
+_Views = Mapping[str, DestinationView]
 
 
 class StepSource(Protocol):
@@ -37,7 +37,7 @@ class Recorder:
         self._source = source
         self._series = series
         # The backlog at the end of each of the newest steps.
-        self._held: dict[int, _Held] = {}
+        self._views: dict[int, _Views] = {}
         self._is_failing = False
 
     async def run(self) -> None:
@@ -58,12 +58,12 @@ class Recorder:
     async def look(self, at_ms: int) -> bool:
         """Enter the finished steps; return False if there was no room for all of them."""
         going_on = at_ms // STEP_MS
-        if going_on - 1 not in self._held:
+        if going_on - 1 not in self._views:
             views = self._source.overview.takers
-            self._held = {
-                step: held for step, held in self._held.items() if step > going_on - 2 * SETTLES
+            self._views = {
+                step: views for step, views in self._views.items() if step > going_on - 2 * SETTLES
             }
-            self._held[going_on - 1] = {view.destination_id: view for view in views}
+            self._views[going_on - 1] = {view.destination_id: view for view in views}
         has_room, newest = True, self._series.newest
         if newest > going_on + _BACK:
             # The clock was set back too far to wait until it has caught up.
@@ -72,16 +72,16 @@ class Recorder:
             ended = self._source.ended(step)
             if ended is None:
                 break
-            ended = _with_held(ended, self._held.get(step, {}))
+            ended = _with_views(ended, self._views.get(step, {}))
             has_room = await asyncio.to_thread(self._series.end_step, step, ended)
         return has_room
 
 
-def _with_held(ended: EndedStep, held: _Held) -> EndedStep:
+def _with_views(ended: EndedStep, views: _Views) -> EndedStep:
     """Add the backlog at the end of the step; it is unknown if the step is filled in later."""
     taken = dict(ended.taken)
     for name, (step, lags) in taken.items():
-        if (view := held.get(name)) is not None:
+        if (view := views.get(name)) is not None:
             backlog, oldest_s = float(view.backlog_events), view.oldest_age_s or 0.0
             taken[name] = step._replace(backlog=backlog, oldest_s=oldest_s), lags
     return replace(ended, taken=taken)

@@ -27,12 +27,12 @@ class RingFile:
 
     def __init__(self, path: Path, *, width: int, names_max: int) -> None:
         self._record = struct.Struct(f"<I{width}f")
-        self._slot_bytes = _NAME_BYTES + _FIRSTS[-1] * self._record.size
+        self._ring_bytes = _NAME_BYTES + _FIRSTS[-1] * self._record.size
         self._names_max = names_max
         self._head = (_MAGIC, width)
         self.newest = 0
-        # The place of each name; and the free places, in descending order.
-        self.slots: dict[str, int] = {}
+        # The ring of each name; and the free rings, in descending order.
+        self.rings: dict[str, int] = {}
         self._free: list[int] = []
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -54,20 +54,20 @@ class RingFile:
             self.end_step(0)
             return
         self.newest = newest
-        # Ignore the bytes after the last whole place: their write was cut off.
-        count = (os.fstat(self._file).st_size - _HEAD_BYTES) // self._slot_bytes
-        for slot in range(count):
-            written = os.pread(self._file, _NAME_BYTES, self._at(slot)).rstrip(b"\0")
+        # Ignore the bytes after the last whole ring: their write was cut off.
+        count = (os.fstat(self._file).st_size - _HEAD_BYTES) // self._ring_bytes
+        for ring in range(count):
+            written = os.pread(self._file, _NAME_BYTES, self._at(ring)).rstrip(b"\0")
             name = written.decode(errors="replace")
-            # After the loss of a machine a place may have only zeros.
-            if name and name not in self.slots:
-                self.slots[name] = slot
+            # After the loss of a machine a ring may have only zeros.
+            if name and name not in self.rings:
+                self.rings[name] = ring
             else:
-                self._free.append(slot)
+                self._free.append(ring)
         self._free.reverse()
 
-    def _at(self, slot: int) -> int:
-        return _HEAD_BYTES + slot * self._slot_bytes
+    def _at(self, ring: int) -> int:
+        return _HEAD_BYTES + ring * self._ring_bytes
 
     def _put(self, written: bytes, at: int) -> None:
         if os.pwrite(self._file, written, at) != len(written):
@@ -78,27 +78,27 @@ class RingFile:
 
         `gone` continues from call to call, so that not every new name searches a full file.
         """
-        if name in self.slots:
+        if name in self.rings:
             return True
         former = ""
-        slot = self._free[-1] if self._free else len(self.slots)
-        if slot >= self._names_max:
+        ring = self._free[-1] if self._free else len(self.rings)
+        if ring >= self._names_max:
             former = next(gone, "")
             if not former:
                 return False
-            slot = self.slots[former]
-        # Write its whole place at once: if the disk has room for it, every later record fits.
-        self._put(name.encode().ljust(self._slot_bytes, b"\0"), self._at(slot))
+            ring = self.rings[former]
+        # Write its whole ring at once: if the disk has room for it, every later record fits.
+        self._put(name.encode().ljust(self._ring_bytes, b"\0"), self._at(ring))
         if former:
-            del self.slots[former]
+            del self.rings[former]
         elif self._free:
             self._free.pop()
-        self.slots[name] = slot
+        self.rings[name] = ring
         return True
 
     def write(self, name: str, level: int, number: int, figures: Sequence[float]) -> None:
         place = _FIRSTS[level] + number % RANGES[level].steps
-        at = self._at(self.slots[name]) + _NAME_BYTES + place * self._record.size
+        at = self._at(self.rings[name]) + _NAME_BYTES + place * self._record.size
         self._put(self._record.pack(number, *figures), at)
 
     def end_step(self, number: int) -> None:
@@ -110,17 +110,17 @@ class RingFile:
         self, name: str, level: int, newest: int, count: int
     ) -> list[tuple[float, ...] | None]:
         """Return the last figures of a range up to a step, oldest first; None for missing ones."""
-        slot = self.slots.get(name)
-        if slot is None:
+        ring = self.rings.get(name)
+        if ring is None:
             return [None] * count
         steps, size = RANGES[level].steps, self._record.size
-        ring = os.pread(
-            self._file, steps * size, self._at(slot) + _NAME_BYTES + _FIRSTS[level] * size
+        stored = os.pread(
+            self._file, steps * size, self._at(ring) + _NAME_BYTES + _FIRSTS[level] * size
         )
         figures: list[tuple[float, ...] | None] = []
         for number in range(newest - count + 1, newest + 1):
             at = number % steps * size
             # The record may be from another round of the ring, never written, or cut off.
-            is_of = len(ring) >= at + size and self._record.unpack_from(ring, at)[0] == number
-            figures.append(self._record.unpack_from(ring, at)[1:] if is_of else None)
+            is_of = len(stored) >= at + size and self._record.unpack_from(stored, at)[0] == number
+            figures.append(self._record.unpack_from(stored, at)[1:] if is_of else None)
         return figures

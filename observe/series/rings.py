@@ -48,7 +48,7 @@ class Rings(Generic[Step]):
         self._kind: type[Step] = kind
         self._file = RingFile(path, width=len(kind._fields), names_max=names_max)
         self._open: list[dict[str, _Open[Step]]] = [{} for _ in RANGES]
-        for name in self._file.slots:
+        for name in self._file.rings:
             self._go_on(name)
 
     @property
@@ -81,7 +81,7 @@ class Rings(Generic[Step]):
 
     def end_step(self, number: int, steps: Mapping[str, tuple[Step, LogBuckets]]) -> bool:
         """Enter a finished step of the first range; return False if there was no room for all."""
-        gone = (name for name in tuple(self._file.slots) if name not in steps)
+        gone = (name for name in tuple(self._file.rings) if name not in steps)
         there = [name for name in steps if self._file.enter(name, gone)]
         for name in there:
             step, lags = steps[name]
@@ -108,7 +108,7 @@ class Rings(Generic[Step]):
             self._open[level][name] = going_on.with_step(fine, step, lags)
 
     def _write(self, name: str, level: int, ended: _Open[Step]) -> None:
-        if name in self._file.slots:
+        if name in self._file.rings:
             self._file.write(name, level, ended.number, ended.whole)
 
     def read(self, name: str, level: int, fine: int) -> list[Step | None]:

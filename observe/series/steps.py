@@ -89,9 +89,9 @@ class DestinationStep(NamedTuple):
 
     def beside(self, other: "DestinationStep") -> "DestinationStep":
         """Join this step with another destination's at the same time."""
-        held = [each for each in (self.backlog, other.backlog) if not math.isnan(each)]
+        known = [each for each in (self.backlog, other.backlog) if not math.isnan(each)]
         return self.plus(other)._replace(
-            covered_s=max(self.covered_s, other.covered_s), backlog=sum(held) if held else UNKNOWN
+            covered_s=max(self.covered_s, other.covered_s), backlog=sum(known) if known else UNKNOWN
         )
 
     def with_lags(self, lags: LogBuckets) -> "DestinationStep":

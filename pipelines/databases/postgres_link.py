@@ -130,9 +130,9 @@ def _connected(server: Server) -> "psycopg.Connection[Any]":
 def _cut_off(connection: "psycopg.Connection[Any]") -> None:
     with (
         suppress(OSError, psycopg.Error),
-        socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as held,
+        socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as copy,
     ):
-        held.shutdown(socket.SHUT_RDWR)
+        copy.shutdown(socket.SHUT_RDWR)
 
 
 def _as_ours(error: psycopg.Error, spot: Spot) -> DatabaseError:

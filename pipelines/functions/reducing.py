@@ -27,7 +27,7 @@ from pipelines.functions.states import Fold, FoldedState, ToFold
 # The maximum size of a window's state in one reducer, and of its value in a row: the same as the
 # limit of a set.
 STATE_BYTES_MAX = 32_768
-# The maximum number of tasks of a fold, which may take a minute: they use slots that all pipelines
+# The maximum number of tasks of a fold, which may take a minute: they use places that all pipelines
 # share.
 _TASKS_MAX = 2
 

@@ -24,7 +24,7 @@ from pipelines.jobs.plan_cache import CachedPlan, PlanCache
 from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError, read_rows, write_rows
 from pipelines.jobs.sink import Sink, SinkAwayError, handed_over, heard
 from pipelines.jobs.tee import run_tee
-from pipelines.lanes.shares import PipelineShare
+from pipelines.lanes.portions import PipelinePortion
 from pipelines.parts.archive_source import ArchiveAwayError, records_in_archives
 from pipelines.parts.blame import check_executor, fault_of_an_event
 from pipelines.parts.bounded import TookTooLongError, bounded
@@ -92,7 +92,7 @@ class Task:
     """The work that a job does for one pipeline, and the document that it follows."""
 
     pipeline: Pipeline
-    share: PipelineShare
+    portion: PipelinePortion
     # The partitionings of those target streams that place their events by shard.
     streams: Partitionings = field(default_factory=dict)
     tables: Tables = NO_TABLES
@@ -108,7 +108,7 @@ class Task:
         """The key of the task's plan: plans of one key differ only in where they read."""
         shards = tuple(sorted(self.streams.items(), key=str))
         tables = repr(self.tables)
-        return self.pipeline.fingerprint, frozenset(self.share.ranges), repr(shards), tables
+        return self.pipeline.fingerprint, frozenset(self.portion.ranges), repr(shards), tables
 
 
 def run_job(
@@ -122,7 +122,7 @@ def run_job(
     name = tasks[0].pipeline.name if len(tasks) == 1 else "shared"
     is_elsewhere = any(task.sink is not None for task in tasks)
     # A job that reads archives gets the longer limit, too. Beyond it, the store is not to blame.
-    is_slow = is_elsewhere or any(task.share.earlier for task in tasks)
+    is_slow = is_elsewhere or any(task.portion.earlier for task in tasks)
     most_s = settings.sink_job_s_max if is_slow else seconds_max or settings.job_s_max
     too_late = SinkAwayError if is_elsewhere else JobLateError
     with _bounded(plans.spark.sparkContext, name, most_s, too_late):
@@ -164,10 +164,10 @@ def _bounded(
 def _worked_on(
     plans: PlanCache, servers: str, tasks: Sequence[Task], name: str
 ) -> dict[Task, Results]:
-    is_tee = tasks[0].pipeline.is_tee and not tasks[0].share.earlier
+    is_tee = tasks[0].pipeline.is_tee and not tasks[0].portion.earlier
     if (sink := tasks[0].sink) is not None and is_tee:
         # A tee has a job of its own.
-        return {tasks[0]: run_tee(plans.tees, servers, sink, tasks[0].share.ranges, pool=name)}
+        return {tasks[0]: run_tee(plans.tees, servers, sink, tasks[0].portion.ranges, pool=name)}
     options = {**sink_options(servers, name=f"pipelines-{name}"), **_LARGE_BATCHES}
     made: dict[Task, Results] = {}
     for task in tasks:
@@ -187,13 +187,13 @@ def _written(plans: PlanCache, servers: str, task: Task, options: Mapping[str, s
         rows = _rows(plans.spark, servers, task, watched)
         return _made_elsewhere(task, *write_rows(rows, options, [watched, _SAID]))
     # A plan with labels, or with events of an archive, is used only once.
-    is_kept = not (task.share.repeats or task.share.earlier)
+    is_kept = not (task.portion.repeats or task.portion.earlier)
     plan = plans.take(task.plan_key) if is_kept else None
     if plan is None:
         rows = _rows(plans.spark, servers, task, watched)
     else:
         rows = plan.rows
-        plan.read(task.share.ranges)
+        plan.read(task.portion.ranges)
     (seen,) = write_rows(rows, options, [watched])
     if is_kept and (plan := plan or CachedPlan.of(rows)):
         plans.give_back(task.plan_key, plan)
@@ -201,7 +201,7 @@ def _written(plans: PlanCache, servers: str, task: Task, options: Mapping[str, s
 
 
 def _records(spark: SparkSession, servers: str, task: Task) -> DataFrame:
-    ranges, earlier = task.share.ranges, task.share.earlier
+    ranges, earlier = task.portion.ranges, task.portion.earlier
     kept = records_in_archives(spark, ranges, earlier) if earlier else None
     in_log = {where: span for where, span in ranges.items() if where not in earlier}
     if kept is not None and not in_log:
@@ -227,9 +227,9 @@ def _to_be_written(rows: DataFrame, task: Task) -> DataFrame:
         return _for_kafka(wanted, task)
     # The sink itself knows which events it has had before.
     is_dead = F.col("outcome") == DEAD
-    headers = F.when(is_dead, labelled(task.share)).otherwise(F.col("headers"))
+    headers = F.when(is_dead, labelled(task.portion)).otherwise(F.col("headers"))
     handed = handed_over(
-        wanted.withColumn("headers", headers), task.sink, task.pipeline, task.share.ranges
+        wanted.withColumn("headers", headers), task.sink, task.pipeline, task.portion.ranges
     ).observe(_SAID, F.collect_list("said").alias("said"))
     return handed.where(F.col("topic").isNotNull()).select("topic", "key", "value", "headers")
 
@@ -265,7 +265,7 @@ def _module(package: Any, name: str) -> Any:
 def _for_kafka(letters: DataFrame, task: Task) -> DataFrame:
     # Where the partition is null, Kafka's producer chooses by the key.
     place = F.col("to_partition").alias("partition")
-    return letters.select("topic", place, "key", "value", labelled(task.share).alias("headers"))
+    return letters.select("topic", place, "key", "value", labelled(task.portion).alias("headers"))
 
 
 def _counted(spark: SparkSession, servers: str, task: Task, options: Mapping[str, str]) -> Results:
@@ -307,7 +307,7 @@ def _stored(task: Task, column: Callable[[str], Column]) -> list[Column]:
         F.max(F.when(column("partition") == where.partition, column("stored_ms"))).alias(
             f"stored-{where.partition}"
         )
-        for where in task.share.ranges
+        for where in task.portion.ranges
     ]
 
 
@@ -341,16 +341,16 @@ def _audited_minute(column: Callable[[str], Column]) -> Column:
     return F.when(is_wild, WILD).otherwise(minute_ms)
 
 
-def labelled(share: PipelineShare) -> Column:
+def labelled(portion: PipelinePortion) -> Column:
     """The headers, with a label on events that may have been written before."""
     headers = F.col("headers")
-    if not share.repeats:
+    if not portion.repeats:
         return headers
     is_again = reduce(
         Column.__or__,
         (
             (F.col("partition") == where.partition) & (F.col("offset") < until)
-            for where, until in share.repeats.items()
+            for where, until in portion.repeats.items()
         ),
     )
     label = F.struct(F.lit(MAYBE_DUPLICATE).alias("key"), F.lit(b"1").alias("value"))
@@ -375,7 +375,7 @@ def _made(task: Task, seen: dict[str, Any], found: Sequence[Mapping[str, Any]] =
 
 
 def _stored_ms(task: Task, seen: Mapping[str, Any]) -> dict[KafkaPartition, int]:
-    stored = {where: seen.get(f"stored-{where.partition}") for where in task.share.ranges}
+    stored = {where: seen.get(f"stored-{where.partition}") for where in task.portion.ranges}
     return {where: at_ms for where, at_ms in stored.items() if at_ms is not None}
 
 
@@ -396,5 +396,5 @@ def _made_elsewhere(task: Task, seen: dict[str, Any], told: dict[str, Any]) -> R
         made,
         passed=made.passed - refused,
         dead={**made.dead, **handed.refused},
-        records=tuple(task.sink.records(task.share.ranges, handed.reports)),
+        records=tuple(task.sink.records(task.portion.ranges, handed.reports)),
     )

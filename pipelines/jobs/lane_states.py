@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from pipelines.functions.states import Fold
 from pipelines.jobs.outcomes import Results
-from pipelines.lanes.shares import PipelineShare
+from pipelines.lanes.portions import PipelinePortion
 from pipelines.parts.whole_events import DEAD
 from pipelines.windows.change import Head, KeptChange, WindowRow, position_record
 from pipelines.windows.frontier import Frontier
@@ -54,7 +54,7 @@ class LaneState:
     def change(
         self,
         pipeline: Pipeline,
-        share: PipelineShare,
+        portion: PipelinePortion,
         made: Results,
         places: Collection[KafkaPartition],
         *,
@@ -65,7 +65,7 @@ class LaneState:
         """Return a job's change of the state, and its events' outcomes with repeats filtered."""
         read = Frontier(dict(self.frontier.read_ms))
         read.read(made.stored_ms)
-        read.read(share.read_until_ms)
+        read.read(portion.read_until_ms)
         until_ms = read.at_ms(places)
         if self.frontier_max_ms is not None:
             until_ms = min(until_ms, self.frontier_max_ms)
@@ -79,11 +79,11 @@ class LaneState:
         change = self.kept.changed_by(seen_of(made.found), until_ms, room=room)
         return change, _without(made, change.repeats)
 
-    def is_done(self, change: KeptChange, share: PipelineShare, made: Results) -> None:
+    def is_done(self, change: KeptChange, portion: PipelinePortion, made: Results) -> None:
         """Apply a change that is stored."""
         self.kept.apply(change)
         self.frontier.read(made.stored_ms)
-        self.frontier.read(share.read_until_ms)
+        self.frontier.read(portion.read_until_ms)
 
 
 # The maximum number of bytes that one tenant's pipelines, and all tenants' pipelines together, may

@@ -85,7 +85,7 @@ class Losses:
 
     async def topic_id(self, task: Task) -> str:
         """Return the id of the task's topic; MadeAnewError if it has been recreated."""
-        topic, lane_id = stream_topic(task.pipeline.source.stream), task.share.lane_id
+        topic, lane_id = stream_topic(task.pipeline.source.stream), task.portion.lane_id
         now = (await topic_ids(self.log, [topic])).get(topic, "")
         if now:
             self._ids[topic] = now
@@ -101,8 +101,8 @@ class Losses:
         begins = {
             task: {
                 where: at
-                for where, (at, _) in task.share.ranges.items()
-                if where not in task.share.earlier
+                for where, (at, _) in task.portion.ranges.items()
+                if where not in task.portion.earlier
             }
             for task in work
         }
@@ -119,9 +119,9 @@ class Losses:
                 for where, at in places.items()
                 if at < starts.get(where, at)
             }
-            if gone and self.book.is_ours(task.share):
+            if gone and self.book.is_ours(task.portion):
                 passing.append(task)
-                lane_id = task.share.lane_id
+                lane_id = task.portion.lane_id
                 if self.is_archived(task.pipeline):
                     borders = {where: start for where, (_, start) in gone.items()}
                     self.book.lanes[lane_id].earlier.hide(borders)

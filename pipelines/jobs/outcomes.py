@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from pipelines.lanes.shares import PipelineShare
+from pipelines.lanes.portions import PipelinePortion
 from shared.event.record import KafkaPartition, Position, RecordOut
 from shared.event.topics import RECEIPTS
 from shared.proof.intervals import Offsets
@@ -29,7 +29,7 @@ _LOST = "lost"
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The outcomes of the events of a share."""
+    """The outcomes of the events of a portion."""
 
     passed: int = 0
     # Events that went nowhere: by outcome, their count in each minute.
@@ -58,18 +58,18 @@ class Results:
 
 
 def receipts(
-    share: PipelineShare, made: Results, *, batch_id: str, started_at_ms: int, ended_at_ms: int
+    portion: PipelinePortion, made: Results, *, batch_id: str, started_at_ms: int, ended_at_ms: int
 ) -> list[RecordOut]:
     """Make sheets of receipts. All events but dead ones count as delivered, even filtered ones."""
 
     def lines() -> Iterator[bytes]:
         # Only one receipt carries the counts of all events.
         is_told = False
-        for outcome, reason, spans in _told(share, made):
+        for outcome, reason, spans in _told(portion, made):
             covered = (CoveredOffsets(*where, *span) for where, span in spans)
             while some := tuple(islice(covered, _COVERED_MAX)):
                 receipt = Receipt(
-                    destination_id=share.lane_id,
+                    destination_id=portion.lane_id,
                     outcome=outcome,
                     reason=reason,
                     batch_id=batch_id,
@@ -86,7 +86,7 @@ def receipts(
                     is_told, receipt = True, _with_counts(receipt, made)
                 yield receipt.to_json()
 
-    key = share.lane_id.encode()
+    key = portion.lane_id.encode()
     return [RecordOut(RECEIPTS, key, sheet) for sheet in sheets_of(lines())]
 
 
@@ -120,14 +120,14 @@ def _with_counts(receipt: Receipt, made: Results) -> Receipt:
 _Spans = Iterable[tuple[KafkaPartition, tuple[int, int]]]
 
 
-def _told(share: PipelineShare, made: Results) -> Iterator[tuple[ReceiptOutcome, str, _Spans]]:
-    yield ReceiptOutcome.DELIVERED, "", _not_dead(share, made)
+def _told(portion: PipelinePortion, made: Results) -> Iterator[tuple[ReceiptOutcome, str, _Spans]]:
+    yield ReceiptOutcome.DELIVERED, "", _not_dead(portion, made)
     for (reason, where), offsets in made.dead.items():
         yield ReceiptOutcome.DEAD, reason, ((where, span) for span in offsets)
 
 
-def _not_dead(share: PipelineShare, made: Results) -> _Spans:
-    for where, span in share.ranges.items():
+def _not_dead(portion: PipelinePortion, made: Results) -> _Spans:
+    for where, span in portion.ranges.items():
         dead = Offsets().union(*(them for (_, at), them in made.dead.items() if at == where))
         for alive in Offsets.of([span]).minus(dead):
             yield where, alive

@@ -30,7 +30,7 @@ from pipelines.jobs.poison import record_at
 from pipelines.jobs.rows_to_kafka import TooMuchAtOnceError
 from pipelines.jobs.sink import SinkAwayError, SinkKind
 from pipelines.lanes.book import PipelineBook
-from pipelines.lanes.shares import PipelineShare, PlannedJob
+from pipelines.lanes.portions import PipelinePortion, PlannedJob
 from pipelines.metrics import PipelineMetrics
 from pipelines.parts.alone import ExecutorTurns
 from pipelines.parts.archive_source import ArchiveAwayError, kept_record
@@ -111,7 +111,7 @@ class JobRunner:
             work = [await self._with_sink(task) for task in work]
             # Store this before writing anything: a successor must know which rows may be repeats.
             ready = await self._store(
-                job, {task: PipelineWrite(_until(task.share)) for task in work}
+                job, {task: PipelineWrite(_until(task.portion)) for task in work}
             )
             if not ready:
                 return
@@ -131,7 +131,7 @@ class JobRunner:
         if not self.book.is_suspect(job):
             async with self.turns.among_others():
                 return await self.in_thread(run_job, plans, self.settings, ready)
-        is_last = job.is_of_one and job.shares[0].is_one_event
+        is_last = job.is_of_one and job.portions[0].is_one_event
         async with self.turns.alone():
             await self.spark.wait_for_executor()
             # All others wait for this job: if it has several events, limit its time.
@@ -204,8 +204,8 @@ class JobRunner:
         """Store the results of a job, each pipeline's separately."""
         writes, changes = {}, {}
         for task in list(made):
-            share, change = task.share, None
-            if self.book.is_ours(share) and share.lane_id in self.keepers.by_lane:
+            portion, change = task.portion, None
+            if self.book.is_ours(portion) and portion.lane_id in self.keepers.by_lane:
                 try:
                     change, made[task] = await self.in_thread(self._changed, task, made[task])
                 except TooMuchKeptError as error:
@@ -221,24 +221,24 @@ class JobRunner:
                 changes[task] = change
             more: Iterable[Stored] = ()
             if change is not None:
-                head = self.keepers.by_lane[share.lane_id].kept.head
+                head = self.keepers.by_lane[portion.lane_id].kept.head
                 more = stored_of(task.pipeline, change, made[task], task.tables.written, head)
-                position = {**self.book.lanes[share.lane_id].position, **share.ends}
+                position = {**self.book.lanes[portion.lane_id].position, **portion.ends}
                 more = [placed(task.pipeline, position), *more]
-            rows = self._receipts(share, made[task], began_ms) if share.ranges else []
+            rows = self._receipts(portion, made[task], began_ms) if portion.ranges else []
             rows += made[task].records
-            writes[task] = PipelineWrite(_ends(share), rows, list(more))
+            writes[task] = PipelineWrite(_ends(portion), rows, list(more))
         stored = await self._store(job, writes)
         for task in stored:
-            if (change := changes.get(task)) is not None and self.book.is_ours(task.share):
-                keeper = self.keepers.by_lane[task.share.lane_id]
-                keeper.is_done(change, task.share, made[task])
-                self.book.closes_at(task.share, keeper.kept.closes_at_ms)
+            if (change := changes.get(task)) is not None and self.book.is_ours(task.portion):
+                keeper = self.keepers.by_lane[task.portion.lane_id]
+                keeper.is_done(change, task.portion, made[task])
+                self.book.closes_at(task.portion, keeper.kept.closes_at_ms)
         took_s = time.monotonic() - began_s
         self._done(job, {task: made[task] for task in stored}, took_s)
 
     def _changed(self, task: Task, made: Results) -> tuple[KeptChange, Results]:
-        lane_id = task.share.lane_id
+        lane_id = task.portion.lane_id
         keeper, places = self.keepers.by_lane[lane_id], self.book.lanes[lane_id].reaches
         room = self.keepers.room_of(lane_id)
         row_sizes = [table.row_bytes_max for table in task.tables.written.values()]
@@ -246,7 +246,7 @@ class JobRunner:
         spark = self.spark.session
         return keeper.change(
             task.pipeline,
-            task.share,
+            task.portion,
             made,
             list(places),
             room=room,
@@ -259,9 +259,9 @@ class JobRunner:
 
         async def store(task: Task) -> Exception | None:
             write = told[task]
-            if not self.book.is_ours(task.share):
+            if not self.book.is_ours(task.portion):
                 return SlotLostError("another process may own it now")
-            lane = lane_group(task.share.lane_id)
+            lane = lane_group(task.portion.lane_id)
             writer = self.writers.of(task.pipeline.name)
             try:
                 await writer.store(
@@ -270,7 +270,7 @@ class JobRunner:
             except UNWRITTEN as error:
                 if write.more:
                     # The write may be stored or not: entering the lane again asks Kafka.
-                    self.book.leave(task.share.lane_id)
+                    self.book.leave(task.portion.lane_id)
                 return error
             return None
 
@@ -280,9 +280,9 @@ class JobRunner:
                 self._held_up(job, [task], error)
         return [task for task, error in errors.items() if error is None]
 
-    def _receipts(self, share: PipelineShare, made: Results, began_ms: int) -> list[RecordOut]:
+    def _receipts(self, portion: PipelinePortion, made: Results, began_ms: int) -> list[RecordOut]:
         return receipts(
-            share,
+            portion,
             made,
             batch_id=str(uuid.uuid4()),
             started_at_ms=began_ms,
@@ -304,7 +304,7 @@ class JobRunner:
             self.metrics.lane_up(name, is_up=True)
             if (output := task.pipeline.sink) is not None:
                 self.sinks[output.member].ended(task.pipeline, None)
-            count = task.share.count
+            count = task.portion.count
             self.metrics.micro_batch_done(name, events=count, duration_s=took_s)
             self.metrics.came_to(name, what.counts)
 
@@ -312,12 +312,12 @@ class JobRunner:
         self, job: PlannedJob, work: Sequence[Task], error: Exception, began_ms: int
     ) -> None:
         """Retry with fewer events; a single event that is too much becomes a dead letter."""
-        if job.is_of_one and job.shares[0].is_one_event:
+        if job.is_of_one and job.portions[0].is_one_event:
             await self._cut(job, work, JobFailedError(str(error), TOO_MUCH_KEPT), began_ms)
             return
         self.book.too_much(job)
         for task in work:
-            log.info("lane.too_much", lane=task.share.lane_id, why=short(error))
+            log.info("lane.too_much", lane=task.portion.lane_id, why=short(error))
 
     def _held_up(self, job: PlannedJob, work: Sequence[Task], error: Exception) -> None:
         again_s = self.book.held_up(_part(job, work), time.monotonic())
@@ -331,28 +331,28 @@ class JobRunner:
     def _died(self, task: Task, error: Exception, again_s: float) -> None:
         self.metrics.lane_up(task.pipeline.name, is_up=False)
         self.metrics.lane_restarted(task.pipeline.name)
-        lane = task.share.lane_id
+        lane = task.portion.lane_id
         log.error("lane.died", lane=lane, restart_in_s=again_s, error=short(error))
 
     async def _cut(
         self, job: PlannedJob, work: Sequence[Task], error: JobFailedError, began_ms: int
     ) -> None:
         """Find the event that the pipeline cannot process, and make it a dead letter."""
-        if not (job.is_of_one and job.shares[0].is_one_event):
+        if not (job.is_of_one and job.portions[0].is_one_event):
             self.book.failed(job)
             for task in work:
                 self._died(task, error, 0)
                 if (output := task.pipeline.sink) is not None:
                     self.sinks[output.member].ended(task.pipeline, error)
             return
-        (task,), ((where, (at, _)),) = work, job.shares[0].ranges.items()
+        (task,), ((where, (at, _)),) = work, job.portions[0].ranges.items()
         try:
             letter = await self._letter(task, where, at, error)
             dead = {(error.reason, where): Offsets.of([(at, at + 1)])} if letter else {}
             made = Results(dead=dead)
-            rows = self._receipts(task.share, made, began_ms)
+            rows = self._receipts(task.portion, made, began_ms)
             rows += [letter] if letter else []
-            if await self._store(job, {task: PipelineWrite(_ends(task.share), rows)}):
+            if await self._store(job, {task: PipelineWrite(_ends(task.portion), rows)}):
                 is_well = not isinstance(error, EndsExecutorError)
                 self._done(job, {task: made}, 0.0, is_well=is_well)
         except Exception as away:  # noqa: BLE001 - as above
@@ -362,7 +362,7 @@ class JobRunner:
         self, task: Task, where: KafkaPartition, at: int, error: JobFailedError
     ) -> RecordOut | None:
         """Return the event's dead letter; None if there is no event."""
-        if (piece := task.share.earlier.get(where)) is not None:
+        if (piece := task.portion.earlier.get(where)) is not None:
             try:
                 record = await self.in_thread(kept_record, where, at, piece)
             except ArchiveAwayError as away:
@@ -371,7 +371,7 @@ class JobRunner:
             record = await record_at(self.losses.log, where, at)
         if record is None:
             return None
-        return letter_of(record, task.share.lane_id, reason=error.reason, why=short(error))
+        return letter_of(record, task.portion.lane_id, reason=error.reason, why=short(error))
 
 
 def short(error: Exception) -> str:
@@ -381,12 +381,14 @@ def short(error: Exception) -> str:
 
 
 def _part(job: PlannedJob, work: Sequence[Task] | Mapping[Task, Any]) -> PlannedJob:
-    return replace(job, shares=tuple(task.share for task in work))
+    return replace(job, portions=tuple(task.portion for task in work))
 
 
-def _until(share: PipelineShare) -> dict[KafkaPartition, Reach]:
-    return {where: Reach(begin, share.until(where)) for where, (begin, _) in share.ranges.items()}
+def _until(portion: PipelinePortion) -> dict[KafkaPartition, Reach]:
+    return {
+        where: Reach(begin, portion.until(where)) for where, (begin, _) in portion.ranges.items()
+    }
 
 
-def _ends(share: PipelineShare) -> dict[KafkaPartition, Reach]:
-    return {where: Reach(end, share.until(where)) for where, (_, end) in share.ranges.items()}
+def _ends(portion: PipelinePortion) -> dict[KafkaPartition, Reach]:
+    return {where: Reach(end, portion.until(where)) for where, (_, end) in portion.ranges.items()}

@@ -74,7 +74,7 @@ def trial_session(
         worker_daemon="pipelines.worker_daemon",
         folder=folder,
         cache=cache,
-        slots=1,
+        task_places=1,
         heap_mb=heap_mb,
         more={**OPTIONS, **_SMALL_HEAP},
     )

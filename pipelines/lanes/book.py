@@ -13,15 +13,15 @@ from math import inf
 from pipelines.lanes.gathering import Gathering
 from pipelines.lanes.lane import PipelineLane
 from pipelines.lanes.offenders import Offenders
-from pipelines.lanes.shares import PipelineShare, PlannedJob
+from pipelines.lanes.portions import PipelinePortion, PlannedJob
 from pipelines.windows.frontier import MARGIN_MS
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
 # How many events of each Kafka partition a shared job takes: a fraction of a second's work.
 SHARED_EVENTS_MAX = 2_000
-# How many shares a job may have: each adds a source and a branch to the plan, which each job makes.
-SHARES_MAX = 8
+# How many portions a job may have: each adds a source and a branch to the job's plan.
+PORTIONS_MAX = 8
 # One job is planned while another runs; pipelines that become ready meanwhile share the next.
 SHARED_JOBS_MAX = 2
 # Into how many parts a range is cut to find the event that fails: two, or more where each failure
@@ -79,10 +79,10 @@ class PipelineBook:
     def leave(self, lane_id: str) -> None:
         self.lanes.pop(lane_id, None)
 
-    def is_ours(self, share: PipelineShare) -> bool:
-        """Say whether the share still belongs to a lane of this process."""
-        lane = self.lanes.get(share.lane_id)
-        return lane is not None and lane.life == share.life
+    def is_ours(self, portion: PipelinePortion) -> bool:
+        """Say whether the portion still belongs to a lane of this process."""
+        lane = self.lanes.get(portion.lane_id)
+        return lane is not None and lane.life == portion.life
 
     def see_ends(self, ends: Position, asked_ms: int = 0) -> list[tuple[str, KafkaPartition]]:
         """Record where logs end; return lanes beyond an end, where Kafka has lost records."""
@@ -130,10 +130,10 @@ class PipelineBook:
         is_all = until_ms.keys() == lane.reaches.keys()
         return min(until_ms.values(), default=0) - MARGIN_MS if is_all else 0
 
-    def closes_at(self, share: PipelineShare, at_ms: int | None) -> None:
+    def closes_at(self, portion: PipelinePortion, at_ms: int | None) -> None:
         """Set the time up to which all must be read before the lane writes without an event."""
-        if self.is_ours(share):
-            self.lanes[share.lane_id].closes_at_ms = at_ms
+        if self.is_ours(portion):
+            self.lanes[portion.lane_id].closes_at_ms = at_ms
 
     def to_close(self, now_s: float, leaving: Collection[str] = ()) -> list[PlannedJob]:
         """Plan jobs for lanes that have read everything and have something due by time alone."""
@@ -148,9 +148,10 @@ class PipelineBook:
         for lane in due:
             lane.is_under_way = True
         return [
-            PlannedJob((share,), is_shared=False, is_quick=True)
+            PlannedJob((portion,), is_shared=False, is_quick=True)
             for it in due
-            if (share := PipelineShare(it.id, {}, it.life, read_until_ms=self.until_ms(it.id, {})))
+            for until_ms in [self.until_ms(it.id, {})]
+            for portion in [PipelinePortion(it.id, {}, it.life, read_until_ms=until_ms)]
         ]
 
     def plan(self, now_s: float, leaving: Collection[str] = ()) -> list[PlannedJob]:
@@ -169,7 +170,7 @@ class PipelineBook:
         free = [lane for lane in free if lane.gathering is None]
         well = [lane for lane in free if not self._goes_alone(lane)]
         jobs: list[tuple[list[PipelineLane], bool]] = [
-            (well[at : at + SHARES_MAX], True) for at in range(0, len(well), SHARES_MAX)
+            (well[at : at + PORTIONS_MAX], True) for at in range(0, len(well), PORTIONS_MAX)
         ][: SHARED_JOBS_MAX - self._shared_count]
         jobs += [([lane], False) for lane in self._alone(free)]
         for _, is_shared in jobs:
@@ -242,7 +243,7 @@ class PipelineBook:
             ranks[lane.id] = counts[lane.tenant]
         return sorted(lanes, key=lambda lane: ranks[lane.id])
 
-    def _begun(self, lane: PipelineLane, now_s: float, *, is_shared: bool) -> PipelineShare:
+    def _begun(self, lane: PipelineLane, now_s: float, *, is_shared: bool) -> PipelinePortion:
         lane.is_under_way, lane.last_s = True, now_s
         news = self._ready(lane)
         if cut := next((where for where in lane.cut_to if where in news), None):
@@ -257,9 +258,9 @@ class PipelineBook:
             lane.reaches[where] = Reach(begin, max(end, untils[where]))
         repeats = {where: until for where, until in untils.items() if until > begins[where]}
         read_ms = self.until_ms(lane.id, ranges)
-        return PipelineShare(lane.id, ranges, lane.life, repeats, read_ms, earlier=earlier)
+        return PipelinePortion(lane.id, ranges, lane.life, repeats, read_ms, earlier=earlier)
 
-    def _begun_elsewhere(self, lane: PipelineLane, now_s: float) -> PipelineShare:
+    def _begun_elsewhere(self, lane: PipelineLane, now_s: float) -> PipelinePortion:
         """Repeat a range exactly if it may have been written: a sink knows repeats by the range."""
         lane.is_under_way, lane.last_s, lane.news_since_s = True, now_s, inf
         ranges, repeats = {}, {}
@@ -276,29 +277,29 @@ class PipelineBook:
             if until > at:
                 repeats[where] = min(until, end)
         earlier = lane.earlier.pieces({where: at for where, (at, _) in ranges.items()})
-        return PipelineShare(lane.id, ranges, lane.life, repeats, is_fixed=True, earlier=earlier)
+        return PipelinePortion(lane.id, ranges, lane.life, repeats, is_fixed=True, earlier=earlier)
 
     def over(self, job: PlannedJob) -> None:
         """Free the places of a job that has ended, whether it has succeeded or not."""
         self._shared_count -= job.is_shared
         self._sink_count -= job.is_elsewhere
         self._own_count -= not (job.is_shared or job.is_elsewhere or job.is_quick)
-        self._archive_count -= not job.is_elsewhere and job.shares[0].is_archived
+        self._archive_count -= not job.is_elsewhere and job.portions[0].is_archived
         for lane, _ in self._still_ours(job):
             lane.is_under_way = False
 
-    def _still_ours(self, job: PlannedJob) -> list[tuple[PipelineLane, PipelineShare]]:
-        return [(self.lanes[share.lane_id], share) for share in job.shares if self.is_ours(share)]
+    def _still_ours(self, job: PlannedJob) -> list[tuple[PipelineLane, PipelinePortion]]:
+        return [(self.lanes[it.lane_id], it) for it in job.portions if self.is_ours(it)]
 
     def done(self, job: PlannedJob, took_s: float, now_s: float, *, is_well: bool = True) -> None:
         """Advance: all rows are stored. If not `is_well`, the job's one event ended an executor."""
         self._rest_from(now_s, has_worked=is_well and not job.is_quick)
-        for lane, share in self._still_ours(job):
+        for lane, portion in self._still_ours(job):
             most, box_s = self.events_max, self.time_box_s
             if lane.gathering is not None:
                 most, box_s = lane.gathering.most, lane.gathering.time_box_s
             is_slow, is_quick = took_s > box_s, took_s < box_s / 2
-            for where, (_, end) in share.ranges.items():
+            for where, (_, end) in portion.ranges.items():
                 lane.reaches[where] = Reach(end, max(end, lane.reaches[where].until))
                 lane.earlier.reached(where, end)
                 if is_well and end < (guilty_to := lane.guilty_to.get(where, end)):
@@ -317,7 +318,7 @@ class PipelineBook:
                 until_s = self.offenders.rests_until_s(lane.tenant)
                 lane.not_before_s = until_s if lane.is_suspect else -inf
             if lane.gathering is not None:
-                lane.rest_until(lane.last_s + lane.gathering.rests_s(share.count))
+                lane.rest_until(lane.last_s + lane.gathering.rests_s(portion.count))
             lane.is_apart = is_slow or (lane.is_apart and not is_quick)
             if is_slow and job.is_of_one:
                 lane.events_max = max(1, lane.events_max // 2)
@@ -336,13 +337,13 @@ class PipelineBook:
 
     def failed(self, job: PlannedJob) -> None:
         """Try each pipeline of the job alone, with fewer events: one of them cannot continue."""
-        for lane, share in self._still_ours(job):
+        for lane, portion in self._still_ours(job):
             lane.is_apart = True
             if job.is_of_one:
                 # The progress of a sink's other ranges is unknown: do not cut them.
                 parts = _PARTS_OF_OFFENDERS if lane.is_suspect else _PARTS
-                parts = 1 if share.is_fixed and len(share.ranges) > 1 else parts
-                for where, (begin, end) in share.ranges.items():
+                parts = 1 if portion.is_fixed and len(portion.ranges) > 1 else parts
+                for where, (begin, end) in portion.ranges.items():
                     lane.cut_to[where] = max(1, (end - begin) // parts)
 
     def is_at_work(self, lane_ids: Collection[str]) -> bool:
@@ -361,9 +362,9 @@ class PipelineBook:
         """Let others go first, as this job has ended an executor; return the length of its rest."""
         self._is_cold = True
         until_s = now_s
-        for lane, share in self._still_ours(job):
+        for lane, portion in self._still_ours(job):
             lane.offences += 1
-            lane.guilty_to |= {where: end for where, (_, end) in share.ranges.items()}
+            lane.guilty_to |= {where: end for where, (_, end) in portion.ranges.items()}
             until_s = self.offenders.ended_one(lane.tenant, lane.id, now_s)
             are_many = self.offenders.are_many(lane.tenant, now_s)
             for other in self.lanes.values():
@@ -379,11 +380,11 @@ class PipelineBook:
 
     def too_much(self, job: PlannedJob) -> None:
         """Process fewer events at once; none of them is at fault."""
-        for lane, share in self._still_ours(job):
-            most = max((end - begin for begin, end in share.ranges.values()), default=1)
+        for lane, portion in self._still_ours(job):
+            most = max((end - begin for begin, end in portion.ranges.values()), default=1)
             lane.is_apart, lane.events_max = True, max(1, most // 2)
             # Even one event of each Kafka partition is too much: find out which one.
-            lane.cut_to |= dict.fromkeys(share.ranges, 1) if most == 1 else {}
+            lane.cut_to |= dict.fromkeys(portion.ranges, 1) if most == 1 else {}
 
     def held_up(self, job: PlannedJob, now_s: float) -> float:
         """Plan a retry after Kafka or Spark has not answered; return the wait in seconds."""

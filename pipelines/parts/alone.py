@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 # The maximum time for which others are held back until the jobs under way have ended.
-_HELD_BACK_S = 10.0
+_WAIT_S_MAX = 10.0
 
 
 class NotAloneError(Exception):
@@ -21,13 +21,13 @@ class ExecutorTurns:
         self._none_is_at_work.set()
         self._is_one_alone = False
         self._one = asyncio.Lock()
-        self._held_back: list[asyncio.Future[None]] = []
+        self._waiting: list[asyncio.Future[None]] = []
 
     @asynccontextmanager
     async def among_others(self) -> AsyncIterator[None]:
         if self._is_one_alone:
             turn = asyncio.get_running_loop().create_future()
-            self._held_back.append(turn)
+            self._waiting.append(turn)
             try:
                 await turn
             except asyncio.CancelledError:
@@ -54,18 +54,18 @@ class ExecutorTurns:
 
     async def _until_none_is_at_work(self) -> None:
         try:
-            async with asyncio.timeout(_HELD_BACK_S):
+            async with asyncio.timeout(_WAIT_S_MAX):
                 await self._none_is_at_work.wait()
         except TimeoutError:
             raise NotAloneError("other jobs did not end, and this one must run alone") from None
 
     def _let_others_go_on(self) -> None:
         self._is_one_alone = False
-        for turn in self._held_back:
+        for turn in self._waiting:
             if not turn.done():
                 self._begin()
                 turn.set_result(None)
-        self._held_back.clear()
+        self._waiting.clear()
 
     def _begin(self) -> None:
         self._at_work += 1

@@ -91,5 +91,5 @@ def position_of(value: bytes | None) -> Position:
 
 def head_of(value: bytes | None) -> Head:
     """The head that a HEAD record holds."""
-    held = json.loads(value or b"{}")
-    return Head(**{each.name: held[each.name] for each in fields(Head) if each.name in held})
+    stored = json.loads(value or b"{}")
+    return Head(**{each.name: stored[each.name] for each in fields(Head) if each.name in stored})

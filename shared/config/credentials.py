@@ -6,6 +6,7 @@ settings can be written to the config topic, printed and sent to workers without
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -14,19 +15,20 @@ from shared.config.model import CONFIG
 from shared.config.values import HEADER_CHARS_MAX, PEM_CHARS_MAX, Sealed, WebAddress, check
 
 _Text: TypeAlias = Annotated[str, Field(max_length=HEADER_CHARS_MAX)]
+_Username: TypeAlias = Annotated[
+    _Text,
+    check(
+        lambda name: ":" not in name and name.isprintable(),
+        "it cannot contain a colon or a line break",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, config=CONFIG)
 class Basic:
     """A user name and a password with each request (RFC 7617)."""
 
-    username: Annotated[
-        _Text,
-        check(
-            lambda name: ":" not in name and name.isprintable(),
-            "it cannot contain a colon or a line break",
-        ),
-    ]
+    username: _Username
     password: Sealed
     kind: Literal["basic"] = "basic"
 
@@ -62,12 +64,34 @@ class ClientCertificate:
     key_pem: Sealed
 
 
+def _is_proxy_address(url: str) -> bool:
+    parts = urlsplit(url)
+    has_more = bool(parts.query or parts.fragment)
+    return parts.username is None and parts.path in {"", "/"} and not has_more
+
+
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class Proxy:
+    """An HTTP proxy that opens tunnels (CONNECT), and our sign-in there."""
+
+    url: Annotated[
+        WebAddress,
+        check(
+            _is_proxy_address,
+            "it has only scheme, host and port; the sign-in is in username and password",
+        ),
+    ]
+    username: _Username = ""
+    password: Sealed | None = None
+
+
 Auth: TypeAlias = Annotated[Basic | Bearer | OAuth2, Field(discriminator="kind")]
 
 # The names of the secrets in a part; None means that everything in it is a secret.
 _SECRETS_IN: Mapping[str, frozenset[str] | None] = {
     "auth": frozenset({"password", "token", "client_secret"}),
     "client_certificate": frozenset({"key_pem"}),
+    "proxy": frozenset({"password"}),
     "secret_headers": None,
 }
 
@@ -76,14 +100,15 @@ def change_secrets(given: Mapping[str, Any], change: Callable[[str, Any], Any]) 
     """Return the JSON object of a destination or channel with each secret changed.
 
     `change` gets the path and the value of each secret. No other code knows where secrets are.
-    Members of an unexpected shape stay unchanged.
+    Members of an unexpected shape stay unchanged, and so do secrets that are null.
     """
     changed = dict(given)
     for part, names in _SECRETS_IN.items():
         if isinstance(inner := changed.get(part), dict):
-            changed[part] = {
-                name: change(f"{part}.{name}", value) if names is None or name in names else value
+            changed[part] = inner | {
+                name: change(f"{part}.{name}", value)
                 for name, value in inner.items()
+                if value is not None and (names is None or name in names)
             }
     if isinstance(listed := changed.get("signing_secrets"), list | tuple):
         changed["signing_secrets"] = [

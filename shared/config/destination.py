@@ -6,11 +6,12 @@ Secrets in it are always sealed, see shared/config/credentials.py.
 import re
 from dataclasses import field, replace
 from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import Field, PlainSerializer, WrapValidator, model_validator
 from pydantic.dataclasses import dataclass
 
-from shared.config.credentials import Auth, ClientCertificate
+from shared.config.credentials import Auth, ClientCertificate, OAuth2, Proxy
 from shared.config.model import CONFIG, ConfigError, ConfigObject
 from shared.config.selection import ConditionSetting
 from shared.config.values import HEADER_CHARS_MAX, MemberPointer, Name, Sealed, WebAddress, check
@@ -48,12 +49,19 @@ _OUR_HEADERS = frozenset(
     ]
 )
 # The settings that decide where a request goes, and with which headers and credentials.
-_REACHED_BY = ("url", "headers", "secret_headers", "auth", "client_certificate", "signing_secrets")
+_REACHED_BY = (
+    *("url", "headers", "secret_headers", "auth", "client_certificate", "signing_secrets"),
+    *("proxy", "http2"),
+)
 _OUR_PREFIXES = ("hifi-", "webhook-", "proxy-")
 
 
 def _is_ours(header: str) -> bool:
     return header.lower() in _OUR_HEADERS or header.lower().startswith(_OUR_PREFIXES)
+
+
+def _is_plain(url: str) -> bool:
+    return urlsplit(url).scheme == "http"
 
 
 def _check_start(start: Any, handler: Any) -> Any:
@@ -132,6 +140,10 @@ class Destination(ConfigObject):
     )
     auth: Auth | None = None
     client_certificate: ClientCertificate | None = None
+    # Requests go through a tunnel of this proxy; without it, the environment's proxies are ignored.
+    proxy: Proxy | None = None
+    # Offer HTTP/2; a server without it gets HTTP/1.1.
+    http2: bool = False
     signing_secrets: Annotated[tuple[Sealed, ...], Field(max_length=SIGNING_SECRETS_MAX)] = ()
     order: Order = "none"
     # 4xx statuses to retry besides 429; meant for 408 and 425.
@@ -161,6 +173,21 @@ class Destination(ConfigObject):
             names.append("authorization")
         if len(names) != len(set(names)):
             raise ConfigError("headers", "a header is set twice (case is ignored), or also by auth")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tunnel(self) -> "Destination":
+        is_plain = _is_plain(self.url)
+        if self.http2 and is_plain:
+            raise ConfigError("http2", "it needs an https url")
+        if self.proxy is None:
+            return self
+        asks_in_plain = isinstance(self.auth, OAuth2) and _is_plain(self.auth.token_url)
+        if is_plain or asks_in_plain:
+            what = "url" if is_plain else "auth.token_url"
+            raise ConfigError("proxy", f"it needs an https {what}: a proxy only gets tunnels")
+        if self.proxy.password is not None and not self.proxy.username:
+            raise ConfigError("proxy.username", "it is missing: a password alone is never sent")
         return self
 
     @model_validator(mode="after")

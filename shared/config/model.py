@@ -21,8 +21,8 @@ CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 # The value of such a setting may be a secret in plain text, so errors do not repeat it.
 _NEVER_REPEATED = frozenset(
     {
-        *("auth", "client_certificate", "password", "secret_headers", "secret_url", "secrets"),
-        "signing_secrets",
+        *("auth", "client_certificate", "password", "proxy", "secret_headers", "secret_url"),
+        *("secrets", "signing_secrets"),
     }
 )
 _NO_SUCH = "there is no such field"

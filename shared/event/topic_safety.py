@@ -26,6 +26,8 @@ _GB = 10**9
 DISK_BYTES_MIN = _GB
 # A day of 100 events/s of 500 bytes.
 DISK_BYTES_EASY = 5 * _GB
+# All of `hifi up` takes 2.5 GB with 300,000 events in the log, and other programs need some, too.
+MEMORY_BYTES_EASY = 4 * _GB
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,16 @@ def examine_python(version: tuple[int, ...], *, path: str) -> TopicFinding:
     return TopicFinding("python", "unsafe", f"{says} is too old", mend)
 
 
+def examine_machine(*, cores: int, memory_bytes: int) -> TopicFinding:
+    """Check whether all of `hifi up` fits; in a container, its quota counts."""
+    processors = "1 processor" if cores == 1 else f"{cores} processors"
+    says = f"{processors}, {memory_bytes / _GB:,.1f} GB of memory"
+    if memory_bytes >= MEMORY_BYTES_EASY:
+        return TopicFinding("machine", "good", says)
+    mend = "give this machine or container more memory, or lower the heaps (`hifi up --help`)"
+    return TopicFinding("machine", "note", f"{says}: `hifi up` may need 3 GB", mend)
+
+
 def examine_jars(jar_set: str, *, total: int, missing_bytes: Sequence[int]) -> TopicFinding:
     """Report missing jars as a note: the next start fetches them."""
     subject = f"{jar_set} jars"
@@ -113,6 +125,16 @@ def examine_jars(jar_set: str, *, total: int, missing_bytes: Sequence[int]) -> T
     says = f"{total - len(missing_bytes)} of {total} are in the cache"
     mend = f"`hifi up` fetches the rest by itself ({sum(missing_bytes) / 1e6:.0f} MB)"
     return TopicFinding(subject, "note", says, mend)
+
+
+def examine_login(mechanism: str | None, *, is_encrypted: bool) -> TopicFinding:
+    """Check whether others on the network can read what a login sends; None is no login."""
+    subject = "login to kafka"
+    sent = {"PLAIN": "password", "OAUTHBEARER": "token"}.get(mechanism or "")
+    if sent is None or is_encrypted:
+        return TopicFinding(subject, "good", mechanism or "none, or by certificate")
+    says = f"{mechanism} without TLS: everybody on the network can read the {sent}"
+    return TopicFinding(subject, "note", says, "set HIFI_KAFKA_PROTOCOL to SASL_SSL")
 
 
 def examine_port(port: int, *, option: str, holder: Holder) -> TopicFinding:

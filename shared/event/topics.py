@@ -346,7 +346,7 @@ def fixed_specs(
     )
 
 
-def held_ms(tiers: Sequence[str], settings: Mapping[str, Mapping[str, str]]) -> int | None:
+def reserved_ms(tiers: Sequence[str], settings: Mapping[str, Mapping[str, str]]) -> int | None:
     """Return how long after a stream's removal its events may be readable; None means forever.
 
     `settings` are those of its topics, by name. An event that waits in a tier at the removal may

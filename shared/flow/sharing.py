@@ -13,7 +13,7 @@ WAIT_MS_MAX, GONE_MS = 1_000, 10_000
 LOOK_AGAIN_MS = 25
 
 
-class TaskShare(Struct, frozen=True):
+class SendingTask(Struct, frozen=True):
     """A task that sends at present."""
 
     # It may have died if it has not reported by then.
@@ -23,48 +23,48 @@ class TaskShare(Struct, frozen=True):
     waits_since_ms: int = 0
 
 
-Tasks = Mapping[str, TaskShare]
+Tasks = Mapping[str, SendingTask]
 
 
 def joined(tasks: Tasks, task: str, *, lease_ms: int, now_ms: int) -> Tasks:
     """The tasks with this one, and without those that have not reported in time."""
-    share = tasks.get(task)
+    sending = tasks.get(task)
     # Renew the lease at half of its time, so that not every request must write something.
-    if share is not None and now_ms + lease_ms // 2 <= share.until_ms <= now_ms + lease_ms:
+    if sending is not None and now_ms + lease_ms // 2 <= sending.until_ms <= now_ms + lease_ms:
         return tasks
     alive = {name: each for name, each in tasks.items() if now_ms < each.until_ms}
     until_ms = now_ms + lease_ms
-    share = TaskShare(until_ms) if share is None else replace(share, until_ms=until_ms)
-    return {**alive, task: share}
+    sending = SendingTask(until_ms) if sending is None else replace(sending, until_ms=until_ms)
+    return {**alive, task: sending}
 
 
 def left(tasks: Tasks, task: str) -> Tasks:
-    return {name: share for name, share in tasks.items() if name != task}
+    return {name: sending for name, sending in tasks.items() if name != task}
 
 
 def runs(tasks: Tasks, task: str, running_count: int) -> Tasks:
     """The tasks, with this many requests of this one under way."""
-    share = tasks.get(task)
-    if share is None or share.running_count == running_count:
+    sending = tasks.get(task)
+    if sending is None or sending.running_count == running_count:
         return tasks
-    return {**tasks, task: replace(share, running_count=running_count)}
+    return {**tasks, task: replace(sending, running_count=running_count)}
 
 
 def running_count(tasks: Tasks) -> int:
-    return sum(share.running_count for share in tasks.values())
+    return sum(sending.running_count for sending in tasks.values())
 
 
 def is_sent_to(tasks: Tasks, *, now_ms: int) -> bool:
     """Whether there is a task that has reported in time."""
-    return any(now_ms < share.until_ms for share in tasks.values())
+    return any(now_ms < sending.until_ms for sending in tasks.values())
 
 
 def waits(tasks: Tasks, task: str, *, since_ms: int) -> Tasks:
     """The tasks, with this one waiting since that time unless it already waits; 0 ends its wait."""
-    share = tasks[task]
-    if bool(share.waits_since_ms) == bool(since_ms):
+    sending = tasks[task]
+    if bool(sending.waits_since_ms) == bool(since_ms):
         return tasks
-    return {**tasks, task: replace(share, waits_since_ms=since_ms)}
+    return {**tasks, task: replace(sending, waits_since_ms=since_ms)}
 
 
 def is_free(
@@ -82,11 +82,11 @@ def is_free(
     """
     if running_count >= ceil(permits / len(tasks)):
         return False
-    others = [share for name, share in tasks.items() if name != task]
+    others = [sending for name, sending in tasks.items() if name != task]
     since_ms = tasks[task].waits_since_ms or now_ms
     served_first = sum(
-        now_ms - GONE_MS < share.waits_since_ms < min(since_ms, now_ms - WAIT_MS_MAX)
-        for share in others
+        now_ms - GONE_MS < sending.waits_since_ms < min(since_ms, now_ms - WAIT_MS_MAX)
+        for sending in others
     )
-    used = running_count + unasked + sum(share.running_count for share in others)
+    used = running_count + unasked + sum(sending.running_count for sending in others)
     return used + served_first < permits

@@ -24,22 +24,22 @@ class UnconfirmedReceipts:
     # The reported positions of lanes, by the topics they read; None until they are fetched.
     _position: dict[KafkaPartition, int] | None = None
     _topics: set[str] = field(default_factory=set)
-    _held: dict[_Said, Receipt] = field(default_factory=dict)
+    _receipts: dict[_Said, Receipt] = field(default_factory=dict)
 
     def admit(self, receipt: Receipt) -> bool:
         """Whether a receipt counts now; if it does not, keep it until it does."""
         if self._counts(receipt):
             return True
         key = (receipt.outcome, receipt.reason, receipt.redrive_count, receipt.covered)
-        self._held[key] = receipt
+        self._receipts[key] = receipt
         return False
 
     def reached(self, position: Position) -> list[Receipt]:
         """Record the lanes' positions; return the kept receipts that count now."""
         self._position = {**(self._position or {}), **position}
         self._topics.update(topic for topic, _ in position)
-        held, self._held = self._held, {}
-        return [receipt for receipt in held.values() if self.admit(receipt)]
+        receipts, self._receipts = self._receipts, {}
+        return [receipt for receipt in receipts.values() if self.admit(receipt)]
 
     def position(self, topic: str, partition: int) -> int | None:
         """The lane's position; None if it never reported one, or if Kafka has forgotten it."""
@@ -51,7 +51,7 @@ class UnconfirmedReceipts:
     def offsets(self) -> Mapping[KafkaPartition, Offsets]:
         """The events that the kept receipts are about."""
         offsets: defaultdict[KafkaPartition, Offsets] = defaultdict(Offsets)
-        for receipt in self._held.values():
+        for receipt in self._receipts.values():
             for topic, partition, first, end in receipt.covered:
                 offsets[KafkaPartition(topic, partition)].add(first, end)
         return offsets

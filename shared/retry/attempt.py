@@ -38,6 +38,7 @@ class Failure(Enum):
     KEY_WAITS = "key_waits"
     DISABLED = "endpoint_disabled"
     RESOLVER_DOWN = "resolver_down"
+    PROXY_FAILED = "proxy_failed"
     SECRET_UNAVAILABLE = "secret_unavailable"  # noqa: S105 - a cause, not a secret
     TOKEN_UNAVAILABLE = "token_unavailable"  # noqa: S105 - as above
     INTERNAL = "internal"
@@ -198,6 +199,7 @@ def _classify_failure(failure: Failure) -> Verdict:
             | Failure.BUDGET_USED_UP
             | Failure.KEY_WAITS
             | Failure.RESOLVER_DOWN
+            | Failure.PROXY_FAILED
             | Failure.SECRET_UNAVAILABLE
             | Failure.TOKEN_UNAVAILABLE
             | Failure.INTERNAL

@@ -33,23 +33,25 @@ class CertificateError(ValueError):
     """A certificate and its key cannot be used; the text says why, without revealing the key."""
 
 
-def client_context() -> ssl.SSLContext:
+def client_context(*, offers_http2: bool = False) -> ssl.SSLContext:
     """Return the TLS settings of every connection: the machine's authorities, TLS 1.2 or newer."""
     context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols(["h2", "http/1.1"] if offers_http2 else ["http/1.1"])
     # The common name must not be checked (RFC 9110, 4.3.4).
     context.hostname_checks_common_name = False
     return context
 
 
-def identified_context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
+def identified_context(
+    certificate_pem: str, key_pem: str, *, offers_http2: bool = False
+) -> ssl.SSLContext:
     """Return the same settings with a client certificate."""
     key = _read_pair(certificate_pem, key_pem)
     password = secrets.token_bytes(32)
     encrypted = key.private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password)
     )
-    context = client_context()
+    context = client_context(offers_http2=offers_http2)
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate_pem.encode() + b"\n" + encrypted)
         file.flush()

@@ -280,8 +280,8 @@ class _Simulation:
         before, names = self._holders, self._instances.names or [_NOBODY]
         if names == list(before):
             return
-        held = {name: before[name].slots if name in before else _NOTHING for name in names}
-        owners = {slot: name for name, slots in shares(held, SLOT_COUNT).items() for slot in slots}
+        owned = {name: before[name].slots if name in before else _NOTHING for name in names}
+        owners = {slot: name for name, slots in shares(owned, SLOT_COUNT).items() for slot in slots}
         now_s = len(self._run.ready)
         was_with: dict[int, str] = {}
         for name, holder in before.items():

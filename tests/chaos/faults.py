@@ -194,7 +194,7 @@ class Faults:
     def _paused(self, broker: int, for_s: float) -> Iterator[None]:
         """Freeze a broker for this long, however long the block takes."""
         name = f"broker {broker}"
-        if name in self._world.held or not self._world.children[name].alive:
+        if name in self._world.kept_down or not self._world.children[name].alive:
             raise NotHereError(f"{name} is not running")
         _, resume = ProcessFaults(self._world).freeze(name)
         timer = threading.Timer(for_s, resume)
@@ -215,9 +215,9 @@ class Faults:
             try:
                 others = self._said_of(broker)
             finally:
-                held = links.mend(broker)
-            assert held, f"nothing was to pass between broker {broker} and the others"
-            return f"{held} bytes waited between broker {broker} and the others; {others}"
+                kept_back = links.mend(broker)
+            assert kept_back, f"nothing was to pass between broker {broker} and the others"
+            return f"{kept_back} bytes waited between broker {broker} and the others; {others}"
 
         self._ends[action] = mend
         return ""

@@ -163,9 +163,9 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
     folder.mkdir(parents=True, exist_ok=True)
     clock.write_bytes(bytes(8))
     settings = _settings(folder, cache, brokers)
-    with ExitStack() as held:
+    with ExitStack() as resources:
         has_disks = all(
-            _mounted(folder / name, size_mb, held) for name, size_mb in _DISKS_MB.items()
+            _mounted(folder / name, size_mb, resources) for name, size_mb in _DISKS_MB.items()
         )
         stepped = Path(__file__).parent / "stepped_clock"
         paths = stepped, install(folder / "packages")
@@ -206,12 +206,12 @@ def _settings(folder: Path, cache: Path, brokers: Brokers) -> StackSettings:
             return drawn
 
 
-def _mounted(folder: Path, size_mb: int, held: ExitStack) -> bool:
+def _mounted(folder: Path, size_mb: int, resources: ExitStack) -> bool:
     """Give a folder a file system of its own, if this machine allows it."""
     folder.mkdir(exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         return False
     # Lazily: a log that is still open must not keep it mounted.
-    held.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
+    resources.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
     return True

@@ -171,9 +171,9 @@ def test_a_removed_stream_is_held_as_long_as_kafka_may_keep_its_events(opened: O
         await store(ground, gone.config_key, gone.to_json())
         await seen(ground, stream.name, None)
         # Kafka's segments cover a week by default.
-        held_ms = await ground.store.held_ms(stream.name)
-        assert held_ms is not None
-        assert held_ms > (4 + 30) * DAY_MS
+        reserved_ms = await ground.store.reserved_ms(stream.name)
+        assert reserved_ms is not None
+        assert reserved_ms > (4 + 30) * DAY_MS
         assert ground.config.configuration.removed_streams[stream.name] == gone
 
     on(opened, test)

@@ -90,6 +90,7 @@ BREACHES = [
     ("observe/breach.py", "import prometheus_client", "observe.breach -> prometheus_client"),
     ("observe/breach.py", "import fastapi", "observe.breach -> fastapi"),
     ("observe/breach.py", "import httptools", "observe.breach -> httptools"),
+    ("observe/breach.py", "import h2.connection", "observe.breach -> h2"),
     ("observe/breach.py", "import cryptography", "observe.breach -> cryptography"),
     ("gateway/breach.py", "import lmdb", "gateway.breach -> lmdb"),
     ("observe/breach.py", "import aws_cdk", "observe.breach -> aws_cdk"),

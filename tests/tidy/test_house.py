@@ -21,18 +21,22 @@ ENVIRONMENT_READERS = {
     "shared/runtime/spark/daemon_copies.py": "a copy has the environment of whom it stands for",
     "deploy/cli/up.py": "it hands its own environment on to the services that it starts",
     "deploy/cli/scale/fresh.py": "as up.py",
+    "deploy/health.py": "it runs every few seconds, and settings take half a second to load",
+    "deploy/cli/migrating/migrate.py": "it looks for old names among all variables",
     "deploy/cli/control/pipeline_files.py": "a document may name the variable of a password",
 }
 # Names that begin like a metric but are none.
 NO_METRICS = {"hifi_positions": "the table of a database that holds positions"}
 EXTRAS = {
     "runtime",
+    "cli",
     "gateway",
     "spark",
     "delivery",
     "retrier",
     "pipelines",
     "observe",
+    "msk",
     "java",
     "local",
 }

@@ -10,11 +10,12 @@ GRAMMAR = re.compile(r"hifi_(gateway|delivery|retrier|pipelines|observe)(_[a-z]+
 # A label has a handful of values for each stream or destination, never one for each event.
 BOUNDED = {
     *("route", "status", "stream", "result", "destination", "pipeline", "lane", "reason", "tier"),
-    *("verdict", "stage", "since", "quantile", "cause", "clock", "state", "outcome", "tenant"),
+    *("verdict", "stage", "since", "percentile", "cause", "clock", "state", "outcome", "tenant"),
 }
 UNITS = (
-    *("_seconds", "_bytes", "_up", "_count", "_ratio"),
-    *("_events", "_requests", "_minutes", "_per_second", "_verdict", "_topics", "_state"),
+    *("_seconds", "_bytes", "_up", "_ratio", "_per_second", "_verdict", "_state"),
+    *("_events", "_requests", "_topics", "_connections", "_entries", "_tasks", "_records"),
+    "_checks",
 )
 
 

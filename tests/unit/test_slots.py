@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shared.slots import SLOT_COUNT, may_have, shares, slot_of, spelled
 
-Held = Mapping[str, Collection[int]]
+Owned = Mapping[str, Collection[int]]
 
 
 @st.composite
@@ -22,45 +22,45 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, set[int]], int]:
     return {m: {s for s, who in enumerate(owners) if who == m} for m in members}, slot_count
 
 
-def step(held: Held, slot_count: int) -> dict[str, frozenset[int]]:
+def step(owned: Owned, slot_count: int) -> dict[str, frozenset[int]]:
     """Return the slots that each holds when all have done their part."""
-    return dict(may_have(held, slot_count))
+    return dict(may_have(owned, slot_count))
 
 
 @given(groups())
-def test_shares_are_even_and_complete(group: tuple[Held, int]) -> None:
-    held, slot_count = group
-    shared = shares(held, slot_count)
+def test_shares_are_even_and_complete(group: tuple[Owned, int]) -> None:
+    owned, slot_count = group
+    shared = shares(owned, slot_count)
     sizes = {len(slots) for slots in shared.values()}
     assert max(sizes) - min(sizes) <= 1
     assert sorted(s for slots in shared.values() for s in slots) == list(range(slot_count))
 
 
 @given(groups())
-def test_no_slot_has_two_owners_while_it_moves(group: tuple[Held, int]) -> None:
-    held, slot_count = group
-    given_now = may_have(held, slot_count)
+def test_no_slot_has_two_owners_while_it_moves(group: tuple[Owned, int]) -> None:
+    owned, slot_count = group
+    given_now = may_have(owned, slot_count)
     for member, slots in given_now.items():
-        for other in held.keys() - {member}:
-            assert not slots & set(held[other])
+        for other in owned.keys() - {member}:
+            assert not slots & set(owned[other])
             assert not slots & given_now[other]
 
 
 @given(groups())
-def test_it_settles_in_two_steps_and_stays(group: tuple[Held, int]) -> None:
-    held, slot_count = group
-    twice = step(step(held, slot_count), slot_count)
+def test_it_settles_in_two_steps_and_stays(group: tuple[Owned, int]) -> None:
+    owned, slot_count = group
+    twice = step(step(owned, slot_count), slot_count)
     assert sum(map(len, twice.values())) == slot_count
     assert step(twice, slot_count) == twice
 
 
 @given(groups())
-def test_no_more_slots_move_than_must(group: tuple[Held, int]) -> None:
-    held, slot_count = group
-    each, odd = divmod(slot_count, len(held))
-    most = sorted(map(len, held.values()), reverse=True)
+def test_no_more_slots_move_than_must(group: tuple[Owned, int]) -> None:
+    owned, slot_count = group
+    each, odd = divmod(slot_count, len(owned))
+    most = sorted(map(len, owned.values()), reverse=True)
     kept_most = sum(min(size, each + (rank < odd)) for rank, size in enumerate(most))
-    kept = sum(len(slots & set(held[m])) for m, slots in shares(held, slot_count).items())
+    kept = sum(len(slots & set(owned[m])) for m, slots in shares(owned, slot_count).items())
     assert kept == kept_most
 
 
@@ -80,8 +80,8 @@ def test_fifty_members_share_128_slots_and_a_change_moves_a_share() -> None:
 
 
 def test_what_two_claim_is_given_to_nobody_until_both_have_given_it_up() -> None:
-    held = {"a": {0, 1}, "b": {1}}
-    told = may_have(held, 3)
+    owned = {"a": {0, 1}, "b": {1}}
+    told = may_have(owned, 3)
     assert told == {"a": {0}, "b": {2}}
     assert may_have(told, 3) == {"a": {0, 1}, "b": {2}}
 
@@ -94,12 +94,12 @@ def test_what_is_beyond_the_slots_is_not_kept() -> None:
 def test_who_leaves_gets_nothing_and_what_it_gave_up_is_shared_by_the_others(
     group: tuple[dict[str, set[int]], int], data: st.DataObject
 ) -> None:
-    held, slot_count = group
-    leaves = data.draw(st.sampled_from(sorted(held)))
-    kept = held[leaves]
+    owned, slot_count = group
+    leaves = data.draw(st.sampled_from(sorted(owned)))
+    kept = owned[leaves]
     gone = set(data.draw(st.sets(st.sampled_from(sorted(kept))))) if kept else set[int]()
-    others = {member: slots for member, slots in held.items() if member != leaves}
-    now = held | {leaves: (kept - gone) | {slot_count}}
+    others = {member: slots for member, slots in owned.items() if member != leaves}
+    now = owned | {leaves: (kept - gone) | {slot_count}}
     told = step(now, slot_count)
     assert not told[leaves]
     if others:

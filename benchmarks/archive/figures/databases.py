@@ -141,8 +141,8 @@ def _write_all(  # noqa: PLR0917 - arguments for another process
 ) -> tuple[float, float]:
     """Write all batches; return when the writing began and ended."""
     given = [list(_changes(name, writer, batch, rows)) for batch in range(batches)]
-    with ExitStack() as held:
-        tables = [held.enter_context(closing(_open(port, shard))) for shard in _DATABASES]
+    with ExitStack() as resources:
+        tables = [resources.enter_context(closing(_open(port, shard))) for shard in _DATABASES]
         places = [PositionOf(name, f"rows-{shard}", writer) for shard in range(_SHARDS)]
         reached = [
             table.stand(place, 0).next_offset for table, place in zip(tables, places, strict=True)

@@ -12,6 +12,7 @@ const BODY_BYTES_MAX = 64_000_000;
 const LATER = 503;
 const NEVER = 422;
 const unpack = promisify(gunzip);
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** Remembers the newest ids, for this process only. Your own memory needs the same two methods. */
 export class SeenInMemory {
@@ -90,7 +91,7 @@ export class Receiver {
   async open(headers, packed) {
     const body = await unpacked(headers["content-encoding"] ?? "", packed);
     this.#verifier?.verify(headers, body, Date.now() / 1000);
-    const events = eventsIn(headers["content-type"] ?? "", body.toString());
+    const events = eventsIn(headers["content-type"] ?? "", decoder.decode(body));
     const names = events.map(nameOf);
     const known = await this.#seen.known(names.filter((name) => name !== null));
     const places = [];

@@ -1,18 +1,21 @@
 """Parts of a destination's page: its recent answers, and its settings."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from console.parts.pieces import code, facts_list, section, table
 from observe.lag.trouble import words_of
 from shared import wording
+from shared.config.credentials import change_secrets
 from shared.config.destination import Destination
 from shared.proof.overview import DestinationView, RefusedRequest
 
-# Fields that the page shows elsewhere; and secrets, which it shows only as set or not set.
+# Fields that the page shows elsewhere; and those it shows only as set or not set.
 _NOT_LISTED = {"stream", "name", "url", "is_paused", "is_disabled", "resumed_at_ms"}
 _SECRET = {"secret_headers", "auth", "client_certificate", "signing_secrets"}
+_HIDDEN = "set, but never shown"
 
 
 def answers_section(view: DestinationView) -> Safe:
@@ -51,7 +54,8 @@ def settings_section(configured: Destination | None) -> Safe:
     if configured is None:
         return NOTHING
     chosen = configured.known_fields(with_defaults=False)
-    every = dict(_settings(configured))
+    # A part that is set is shown without the defaults in it.
+    every = dict(_settings(configured.known_fields() | chosen))
     ordered = sorted(every, key=lambda name: (name not in chosen, name))
     facts: list[tuple[str, Child]] = [
         (name, code(every[name]) if name in chosen else tag("span", every[name], class_="quiet"))
@@ -62,10 +66,10 @@ def settings_section(configured: Destination | None) -> Safe:
                    note="Grey values are defaults.")  # fmt: skip
 
 
-def _settings(configured: Destination) -> Iterator[tuple[str, str]]:
-    for name, value in configured.known_fields().items():
+def _settings(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in change_secrets(fields, lambda *_: _HIDDEN).items():
         if name in _SECRET:
-            yield name, "set, but never shown" if value else "none"
+            yield name, _HIDDEN if value else "none"
         elif name not in _NOT_LISTED:
             is_nothing = value is None or value in ([], {})
             yield name, "none" if is_nothing else _text(value)

@@ -34,11 +34,11 @@ class Way:
     behind_since_s: float | None = None
     not_before_s: float = 0.0
     # The history of the event at `at`, if all behind wait for that one.
-    held: History | None = None
+    waiting: History | None = None
     # Kafka's id of the topic.
     life: str = ""
 
-    def hear(self, held: History | None) -> None:
+    def hear(self, waiting: History | None) -> None:
         """Record the worker's history of the event for which all others wait."""
-        if held and (self.held is None or held.not_before_ms > self.held.not_before_ms):
-            self.held = held
+        if waiting and (self.waiting is None or waiting.not_before_ms > self.waiting.not_before_ms):
+            self.waiting = waiting

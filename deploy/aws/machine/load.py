@@ -84,7 +84,7 @@ def delivery_load(page: MetricsPage, *, rating: float) -> tuple[float, float] | 
             arrivals += rates.get(stream_and_name(destination)[0], 0.0)
             # Events that wait for a retry belong to the tiers until they are due.
             backlog += waiting - page.sum_of(m.OBSERVE_WAITING_EVENTS, destination=destination)
-    end_to_end = {"stage": "end to end", "since": "accepted", "quantile": "0.95"}
+    end_to_end = {"stage": "end to end", "since": "accepted", "percentile": "95"}
     lags = [
         value
         for labels, value in page.of(m.OBSERVE_LAG_SECONDS, **end_to_end)

@@ -23,7 +23,7 @@ from shared.event.topics import (
     PIPELINES,
     RECEIPTS,
     TopicSpec,
-    held_ms,
+    reserved_ms,
     retry_topics,
     stream_spec,
     stream_topic,
@@ -90,7 +90,7 @@ class ControlStore(Protocol):
     async def begins_ms(self, stream: str) -> list[int]:
         """Return, for each partition with deleted events, when its oldest event was stored."""
 
-    async def held_ms(self, stream: str) -> int | None:
+    async def reserved_ms(self, stream: str) -> int | None:
         """Return how long events can be read after the stream's removal; None if forever."""
 
     async def pipeline_states(self) -> PipelineStates:
@@ -233,12 +233,12 @@ class KafkaControlStore:
         # All events of an empty Kafka partition were deleted, at an unknown time.
         return [oldest_ms.get(where, now_ms()) for where, (first, _) in spans.items() if first]
 
-    async def held_ms(self, stream: str) -> int | None:
+    async def reserved_ms(self, stream: str) -> int | None:
         # Ask for the topics' real settings: an operator may have set a longer retention.
         names = [stream_topic(stream), DEAD, RECEIPTS, ACKED, *retry_topics(_TIERS)]
         async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
             states = await admin.states(names)
-        return held_ms(_TIERS, {name: state.settings for name, state in states.items()})
+        return reserved_ms(_TIERS, {name: state.settings for name, state in states.items()})
 
     async def pipeline_states(self) -> PipelineStates:
         async with self._states_turn:
@@ -259,7 +259,7 @@ class RehearsalStore:
     def __init__(self, store: ControlStore, configuration: Callable[[], Configuration]) -> None:
         self._configuration = configuration
         self.catch_up, self.is_empty = store.catch_up, store.is_empty
-        self.begins_ms, self.held_ms = store.begins_ms, store.held_ms
+        self.begins_ms, self.reserved_ms = store.begins_ms, store.reserved_ms
         self.pipeline_states = store.pipeline_states
 
     async def change(self, key: bytes, judge: Judge, *, by: Author, did: str = "") -> None:

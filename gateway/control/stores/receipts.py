@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Collection
 from functools import partial
-from http.client import HTTPConnection, HTTPException
 from typing import Protocol
 from urllib.parse import urlencode, urlsplit
 
@@ -14,6 +13,7 @@ from shared.event.record import Origin
 from shared.proof.acked import AckedRequest
 from shared.proof.restored import Restores
 from shared.proof.trail import Trail
+from shared.runtime.http_client import HttpClient, NoHttpAnswerError
 from shared.runtime.kafka.lookup.event_search import (
     SEARCH_S_MAX,
     find_request,
@@ -72,11 +72,11 @@ class EventPlaces:
     """Asks an observer's index for events' places, if an observer is set."""
 
     def __init__(self, observe: str) -> None:
-        self._at = urlsplit(observe)
+        self._observe = observe
 
     @property
     def can_be_asked(self) -> bool:
-        return bool(self._at.hostname)
+        return bool(urlsplit(self._observe).hostname)
 
     async def of(self, topic: str, *, event_id: str | None, key: str | None) -> Places | None:
         """Return places by id, or else by ordering key; None if the observer does not answer."""
@@ -84,12 +84,9 @@ class EventPlaces:
         return await asyncio.to_thread(self._ask, {"topic": topic, **name})
 
     def _ask(self, query: dict[str, str]) -> Places | None:
-        host = self._at.hostname or ""
-        asking = HTTPConnection(host, self._at.port, timeout=_PLACES_WITHIN_S)
         try:
-            asking.request("GET", f"{PLACES_PATH}?{urlencode(query)}")
-            return msgspec.json.decode(asking.getresponse().read(), type=Places)
-        except (OSError, HTTPException, msgspec.DecodeError):
+            with HttpClient(self._observe, timeout_s=_PLACES_WITHIN_S) as observer:
+                answer = observer.ask("GET", f"{PLACES_PATH}?{urlencode(query)}")
+            return msgspec.json.decode(answer.content, type=Places)
+        except (NoHttpAnswerError, msgspec.DecodeError):
             return None
-        finally:
-            asking.close()

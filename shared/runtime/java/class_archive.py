@@ -62,7 +62,9 @@ class ClassArchive:
     def publish(self) -> None:
         """Put a finished draft into the cache."""
         if self._draft.is_file():
-            _keep(self._draft, self._path)
+            # The cache of an image cannot be written to.
+            with contextlib.suppress(OSError):
+                _keep(self._draft, self._path)
 
     def _make_base(self, base: Path) -> None:
         """Make the archive of Java's own classes; without it a JVM only starts later."""

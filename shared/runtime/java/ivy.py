@@ -27,15 +27,19 @@ _SETTINGS = """<ivysettings>
 </ivysettings>
 """
 # The path of a jar, which shows its coordinate.
-_PLACE = "[organisation]/[module]/[revision]/[artifact]-[revision].[ext]"
+_PLACE = "[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
 # Ivy's line about a finished download: [SUCCESSFUL ] group#artifact;version!file.jar (12ms)
 _FETCHED = re.compile(r"\[SUCCESSFUL \] (.+)#(.+);(.+)!")
 
 
 def file_name(coordinate: str) -> str:
-    """Return the file name of the jar group:artifact:version."""
-    _, artifact, version = coordinate.split(":")
-    return f"{artifact}-{version}.jar"
+    """Return the file name of the jar group:artifact:version, or ...:version:classifier."""
+    return f"{'-'.join(coordinate.split(':')[1:])}.jar"
+
+
+def module_of(coordinate: str) -> str:
+    """Return group:artifact:version of a jar."""
+    return ":".join(coordinate.split(":")[:3])
 
 
 @contextmanager
@@ -92,11 +96,11 @@ def ivy_xml(wanted: Sequence[str], *, transitive: bool) -> str:
     rows = "\n".join(
         f"    <dependency org={quoteattr(group)} name={quoteattr(artifact)} "
         f"rev={quoteattr(version)} conf={quoteattr(conf)} "
-        f'transitive="{str(transitive).lower()}"/>'
-        for group, artifact, version in (coordinate.split(":") for coordinate in wanted)
+        f'transitive="{str(transitive).lower()}"{_end(artifact, *classifier)}'
+        for group, artifact, version, *classifier in (each.split(":") for each in wanted)
     )
     return (
-        '<ivy-module version="2.0">\n'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">\n'
         '  <info organisation="hifi" module="jars"/>\n'
         '  <configurations><conf name="default"/></configurations>\n'
         f"  <dependencies>\n{rows}\n  </dependencies>\n"
@@ -104,8 +108,16 @@ def ivy_xml(wanted: Sequence[str], *, transitive: bool) -> str:
     )
 
 
+def _end(artifact: str, classifier: str = "") -> str:
+    """Return the end of a dependency, which names the jar if the module has several."""
+    if not classifier:
+        return "/>"
+    jar = f'<artifact name={quoteattr(artifact)} type="jar" m:classifier={quoteattr(classifier)}/>'
+    return f">{jar}</dependency>"
+
+
 def fetched(line: str) -> str | None:
-    """Return the coordinate in Ivy's line about a finished download; None for other lines."""
+    """Return the module in Ivy's line about a finished download; None for other lines."""
     match = _FETCHED.search(line)
     return ":".join(match.groups()) if match else None
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shared.runtime.java.ivy import fetched_jars
+from shared.runtime.java.ivy import fetched_jars, file_name
 from shared.runtime.java.jars import LOCK_PATH, LockedJar, sha256_of
 
 # The jars that we choose; all others in the lock file are their dependencies.
@@ -22,6 +22,9 @@ _SPARK = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
+# With everything that it needs inside: the AWS SDK has 30 jars, some of them in other versions in
+# pyspark.
+_MSK = ("software.amazon.msk:aws-msk-iam-auth:2.3.5:all",)
 _HEADER = """\
 # Every jar that is loaded besides pyspark's own, with the bytes it must have.
 # Made by `python -m shared.runtime.java.jars_lock`; change the coordinates there, never here.
@@ -32,8 +35,10 @@ def main() -> int:
     ivy_settings = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     broker = _resolve(_BROKER, transitive=True, ivy_settings=ivy_settings)
     spark = _resolve(_SPARK, transitive=False, ivy_settings=ivy_settings)
-    LOCK_PATH.write_text(lock_text({"broker": broker, "spark": spark}))
-    sys.stdout.write(f"{LOCK_PATH}: {len(broker)} broker jars, {len(spark)} Spark jars\n")
+    msk = _resolve(_MSK, transitive=False, ivy_settings=ivy_settings)
+    LOCK_PATH.write_text(lock_text({"broker": broker, "spark": spark, "msk": msk}))
+    counts = f"{len(broker)} broker jars, {len(spark)} Spark jars, {len(msk)} jar for MSK"
+    sys.stdout.write(f"{LOCK_PATH}: {counts}\n")
     return 0
 
 
@@ -64,7 +69,9 @@ def _resolve(
 
 
 def _locked(path: Path) -> LockedJar:
-    jar = LockedJar(":".join(path.parts[-4:-1]), sha256_of(path), path.stat().st_size)
+    module = ":".join(path.parts[-4:-1])
+    classifier = path.stem.removeprefix(Path(file_name(module)).stem).replace("-", ":", 1)
+    jar = LockedJar(f"{module}{classifier}", sha256_of(path), path.stat().st_size)
     assert jar.file_name == path.name, f"{path} is not named after its coordinate"
     return jar
 

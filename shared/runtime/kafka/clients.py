@@ -2,15 +2,13 @@
 
 import asyncio
 import math
-import socket
-import struct
 import time
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, conn
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
@@ -21,6 +19,7 @@ from aiokafka.errors import (
     ProducerFenced,
 )
 
+import shared.runtime.kafka.logins.broker_connection  # noqa: F401 - it replaces a class of aiokafka
 from shared.runtime.kafka.connection import client_connection
 from shared.runtime.kafka.refusals import missing_right, refusal
 from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
@@ -35,48 +34,11 @@ FENCED = (ProducerFenced, IllegalOperation)
 AWAY = (KafkaError, OSError, KafkaUnavailableError)
 # The election of a leader takes seconds.
 _ASK_AGAIN_S = 0.1
-# SO_LINGER: on, for 0 s.
-_RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 # Errors about a single record, not about the producer.
 RECORD_REFUSED = (MessageSizeTooLargeError,)
 
 
 # aiokafka has no annotations.
-class _KafkaConnection(conn.AIOKafkaConnection):  # type: ignore[misc]
-    """A connection of any client, which reports errors and ends cleanly."""
-
-    def send(self, request: Any, expect_response: bool = True) -> Any:  # noqa: FBT001, FBT002 - as given
-        """Send like aiokafka, but raise an error of uvloop as one of Kafka's.
-
-        uvloop raises RuntimeError for a socket that was reset a moment ago, before the reader of
-        the connection has noticed. aiokafka does not expect this error: its task that learns the
-        leaders ended, and then its client waited forever.
-        """
-        try:
-            return super().send(request, expect_response)
-        except RuntimeError as error:
-            self.close(reason=conn.CloseReason.CONNECTION_BROKEN, exc=error)
-            raise KafkaConnectionError(f"{self!r} is broken: {error}") from error
-
-    def close(self, reason: Any = None, exc: Exception | None = None) -> Any:
-        """Close like aiokafka, but discard the unsent bytes of a request that has timed out.
-
-        Otherwise the kernel would still send them when the broker wakes, long after the request
-        was reported as failed.
-        """
-        if reason is conn.CloseReason.CONNECTION_TIMEOUT and (writer := self._writer) is not None:
-            raw = writer.get_extra_info("socket")
-            if raw.fileno() >= 0:
-                # A reset also discards the kernel's buffer.
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
-                writer.transport.abort()
-        return super().close(reason, exc)
-
-
-# Clients create their connections themselves, and look up the class here.
-conn.AIOKafkaConnection = _KafkaConnection
-
-
 class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
     """Sends single requests of Kafka's protocol to single brokers."""
 

@@ -11,7 +11,8 @@ _own: dict[str, KafkaAccess] = {}
 
 def client_connection(bootstrap_servers: str) -> dict[str, Any]:
     """Return the arguments of every aiokafka client."""
-    return {"bootstrap_servers": bootstrap_servers, **access_to(bootstrap_servers).for_client()}
+    access = access_to(bootstrap_servers)
+    return {"bootstrap_servers": bootstrap_servers, **access.for_client(bootstrap_servers)}
 
 
 def spark_connection(bootstrap_servers: str) -> dict[str, str]:

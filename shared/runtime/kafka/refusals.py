@@ -18,6 +18,7 @@ from aiokafka.errors import (
 )
 
 from shared.runtime.kafka.connection import access_to
+from shared.runtime.kafka.logins.tokens import NoTokenError
 from shared.runtime.kafka.settings import KafkaAccess
 
 # Kafka's errors for a missing right, and the kind of resource.
@@ -61,7 +62,7 @@ async def _greeted(servers: str, access: KafkaAccess) -> tuple[str, Exception | 
     for host, port, _ in collect_hosts(servers):
         try:
             connection = await create_conn(
-                host, port, request_timeout_ms=_GREETING_TIMEOUT_MS, **access.for_client()
+                host, port, request_timeout_ms=_GREETING_TIMEOUT_MS, **access.for_client(servers)
             )
         except (KafkaError, OSError, TimeoutError) as error:
             if _why(error, access, ""):
@@ -106,6 +107,14 @@ def java_refusal(bootstrap_servers: str, text: str) -> str | None:
 def _why(error: Exception, access: KafkaAccess, address: str) -> str | None:
     says = None
     match error:
+        case NoTokenError():
+            says = str(error.args[0])
+        case SaslAuthenticationFailed() if access.mechanism == "OAUTHBEARER":
+            says = (
+                f"Kafka at {address} does not take the token of {access.user}"
+                f" ({' '.join(map(str, error.args))[:200]}): check that its brokers trust"
+                f" {access.token_url}, and the scope in HIFI_KAFKA_TOKEN_SCOPE."
+            )
         case SaslAuthenticationFailed():
             says = _bad_login(address, access)
         case UnsupportedSaslMechanismError():
@@ -133,6 +142,11 @@ def _why(error: Exception, access: KafkaAccess, address: str) -> str | None:
 
 
 def _bad_login(where: str, access: KafkaAccess) -> str:
+    if access.login == "AWS_MSK_IAM":
+        return (
+            f"Kafka at {where} does not let {access.caller} log in: its policy must allow"
+            " kafka-cluster:Connect on this cluster, as in docs/kafka.md."
+        )
     return (
         f"Kafka at {where} does not let {access.caller} log in ({access.mechanism}):"
         " check HIFI_KAFKA_USER, HIFI_KAFKA_PASSWORD and HIFI_KAFKA_MECHANISM."

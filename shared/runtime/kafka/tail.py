@@ -18,7 +18,7 @@ from shared.runtime.setup_error import SetupError
 log = structlog.get_logger()
 
 # Kafka may hold a fetch this long while there are no records; it returns new ones at once.
-_HELD_S = 2.0
+_LONG_POLL_S = 2.0
 # The pause between attempts to follow again; a restarting Kafka is down for seconds.
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
 
@@ -55,12 +55,12 @@ class Tail:
         while True:
             try:
                 async with open_reader(
-                    self._bootstrap_servers, fetch_max_wait_ms=round(_HELD_S * 1000)
+                    self._bootstrap_servers, fetch_max_wait_ms=round(_LONG_POLL_S * 1000)
                 ) as reader:
                     self._position = self._position or await self._begin(reader)
                     follow = reader.follow(self._position)
                     while True:
-                        records = await follow.read(wait_s=_HELD_S)
+                        records = await follow.read(wait_s=_LONG_POLL_S)
                         take(records)
                         for record in records:
                             topic, partition, offset = record.origin

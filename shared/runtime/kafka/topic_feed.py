@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 # Kafka may hold a fetch this long while there are no records; it returns new ones at once. A
 # process follows several topics all day, and each fetch is work for both sides.
-_HELD_S = 2.0
+_LONG_POLL_S = 2.0
 # How often the feed checks for an answer, even an empty one.
 _POLL_S = 0.5
 # The pause between two checks while a caller waits for the newest value.
@@ -146,7 +146,7 @@ class TopicFeed(Generic[T]):
     async def _open(self) -> T:
         """Follow from the beginning; return the value after all existing records."""
         self._reader = await start_reader(
-            self._bootstrap_servers, fetch_max_wait_ms=round(_HELD_S * 1000)
+            self._bootstrap_servers, fetch_max_wait_ms=round(_LONG_POLL_S * 1000)
         )
         spans = await self._reader.spans([self._topic])
         if not spans:

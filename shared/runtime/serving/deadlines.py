@@ -162,11 +162,11 @@ class DeadlineProtocol(PlainProtocol):
         cycle = self.cycle
         if cycle.response_complete:
             return
-        held: Any = cycle.body
-        if type(held) is not _Pieces:
-            held = cycle.body = _Pieces()  # type: ignore[assignment]  # all that a cycle uses
-        held.take(body)
-        if held.byte_count > _HIGH_WATER_BYTES:
+        pieces: Any = cycle.body
+        if type(pieces) is not _Pieces:
+            pieces = cycle.body = _Pieces()  # type: ignore[assignment]  # all that a cycle uses
+        pieces.take(body)
+        if pieces.byte_count > _HIGH_WATER_BYTES:
             self.flow.pause_reading()
         cycle.message_event.set()
 

@@ -52,15 +52,15 @@ class SparkCluster:
     # The maximum number of executors; work begins with the first one.
     executors: int = 1
 
-    def options(self, *, slots: int) -> Mapping[str, str]:
-        """Return Spark's options for executors with this many slots each."""
+    def options(self, *, task_places: int) -> Mapping[str, str]:
+        """Return Spark's options for executors with this many places each."""
         return {
             "spark.master": self.master,
             "spark.driver.host": self.driver_host,
             "spark.dynamicAllocation.enabled": "false",
             "spark.executor.instances": str(self.executors),
-            "spark.executor.cores": str(slots),
-            "spark.cores.max": str(slots * self.executors),
+            "spark.executor.cores": str(task_places),
+            "spark.cores.max": str(task_places * self.executors),
             # An executor on a lost machine is given up after this long: within the promised
             # minute, but later than a lease lasts, so that events that it may still send are
             # labelled.
@@ -119,7 +119,7 @@ class SparkCluster:
             raise SetupError(
                 f"No executor of {self.master} has run Hifi's Python ({self.python}) within"
                 f" {_EXECUTOR_WITHIN_S:.0f} s: it needs a worker with as many free cores as there"
-                f" are slots, which has Hifi installed and can reach {self.driver_host}"
+                f" are places, which has Hifi installed and can reach {self.driver_host}"
                 " (docs/fleet.md). Spark's own messages are above."
             ) from error
         finally:

@@ -19,7 +19,7 @@ class LeftTasks(NamedTuple):
 
 
 def left_tasks(session: SparkSession) -> list[LeftTasks]:
-    """Return the tasks that still run, each in a slot of its executor."""
+    """Return the tasks that still run, each in a place of its executor."""
     by_stage: dict[str, LeftTasks] = {}
     sets = _spark(session).taskScheduler().taskIdToTaskSetManager().elements()
     while sets.hasMoreElements():

@@ -17,7 +17,7 @@ _HERE = "127.0.0.1"
 _MORE_MB = 1_024
 
 
-def own_cluster(gateway: Any, *, folder: Path, slots: int, heap_mb: int) -> dict[str, str]:
+def own_cluster(gateway: Any, *, folder: Path, task_places: int, heap_mb: int) -> dict[str, str]:
     """Start a cluster for one executor, which ends with this JVM; return its session's options.
 
     Executors must authenticate themselves.
@@ -41,11 +41,11 @@ def own_cluster(gateway: Any, *, folder: Path, slots: int, heap_mb: int) -> dict
     urls[0] = url
     none = jvm.scala.Option.empty()
     deploy.worker.Worker.startRpcEnvAndEndpoint(
-        _HERE, 0, 0, slots, heap_mb + _MORE_MB, urls, str(work.absolute()), none, conf, none
+        _HERE, 0, 0, task_places, heap_mb + _MORE_MB, urls, str(work.absolute()), none, conf, none
     )
     return {
         "spark.master": url,
-        "spark.executor.cores": str(slots),
+        "spark.executor.cores": str(task_places),
         **_SESSION,
         **secret,
     }

@@ -22,6 +22,7 @@ from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.leases.member import SESSION_S
 from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.logs import configure_logs
+from shared.runtime.machine.user import user_name
 from shared.runtime.settings import SecretSettings, SparkServiceSettings, operator_errors
 from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 from shared.runtime.spark.cluster import SparkCluster, SparkClusterSettings
@@ -40,8 +41,8 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
 
     # Spark mostly waits for HTTP; 1 GB is enough for the lanes of a small machine.
     heap_mb: int = Field(default=1024, ge=512)
-    # Tasks at the same time. They wait for HTTP, and an unused slot costs nothing.
-    slots: int = Field(default=32, ge=1)
+    # Tasks at the same time. They wait for HTTP, and an unused place costs nothing.
+    task_places: int = Field(default=32, ge=1)
     # How long a stopping process waits for running work.
     drain_s: float = Field(default=20.0, ge=0)
     # How long jobs that are cut off at the end of the process may take to react.
@@ -52,7 +53,7 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
     stalled_after_s: float = Field(default=60.0, gt=0)
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
-    # The maximum number of a cluster's executors for this process, with `slots` each.
+    # The maximum number of a cluster's executors for this process, with `places` each.
     spark_executors: int = Field(default=1, ge=1, le=64, validation_alias="HIFI_SPARK_EXECUTORS")
 
     @property
@@ -78,7 +79,7 @@ class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
             service=service,
             folder=self.home,
             cache=self.jars_cache,
-            slots=self.slots,
+            task_places=self.task_places,
             heap_mb=self.heap_mb,
             executor_mb=0 if self.cluster else executor_mb,
             worker_daemon=worker_daemon,
@@ -132,6 +133,7 @@ def lane_process(
     """Start everything before Spark. A set-up mistake ends the process with one sentence."""
     configure_logs(service=service, level=settings.log_level)
     with operator_errors(f"hifi {service}"), own_folder(settings.home, what=service):
+        user_name()
         health = Health()
         metrics.serve(
             host=settings.metrics_host,

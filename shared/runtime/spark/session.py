@@ -1,4 +1,4 @@
-"""Runs all our Spark sessions: their jars, logs, slots, task retries and memory.
+"""Runs all our Spark sessions: their jars, logs, places, task retries and memory.
 
 Spark does not fetch the jars: they come from the lock file and are checked.
 """
@@ -27,6 +27,7 @@ from shared.runtime.java.java import Java, find_java
 from shared.runtime.java.small_heap import YOUNG_MB, small_heap
 from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.logs import is_for_people
+from shared.runtime.machine.machine_size import core_count
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.cluster import SparkCluster
 from shared.runtime.spark.memory_watch import ExecutorWatch
@@ -54,8 +55,8 @@ class SparkSettings:
     # The name of the process in its log, of which the lines of the JVM are a part.
     service: str = "spark"
     # One for each Kafka partition that is processed at the same time. Tasks wait for HTTP, not for
-    # the processor, so there may be more slots than cores.
-    slots: int = 32
+    # the processor, so there may be more places than cores.
+    task_places: int = 32
     heap_mb: int = 1024
     # The heap of a JVM for tasks beside the driver; with 0, the driver's JVM runs the tasks.
     executor_mb: int = 0
@@ -87,6 +88,7 @@ _YOUNG_OF_ROWS_MB = 256
 # Only the quick compiler, and the collector without separate threads.
 _QUICK_COMPILER, _SERIAL_COLLECTOR = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
 _ENDS = "-XX:+ExitOnOutOfMemoryError"
+_SPARKS_JARS = Path(pyspark.__file__).parent / "jars"
 
 
 @contextmanager
@@ -94,7 +96,8 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     """Run the session of this process during the block."""
     settings.folder.mkdir(parents=True, exist_ok=True)
     cache = settings.cache or default_cache()
-    jars = ensure_jars("spark", cache=cache)
+    access = kafka_access()
+    jars = _class_path_of(*(ensure_jars(each, cache=cache) for each in access.spark_jar_sets))
     java = find_java()
     archive = class_archive(java, jars, cache=cache, folder=settings.folder)
     # The workers must use the interpreter with our packages, whatever PATH says.
@@ -102,12 +105,16 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     # Spark derives its address from the host name otherwise, which need not resolve.
     own_address = settings.cluster.driver_host if settings.cluster else "127.0.0.1"
     os.environ["SPARK_LOCAL_IP"] = own_address
-    if kafka_access().is_named:
+    if access.is_named:
         # Spark's Kafka clients read it there: an option would appear in plans and messages.
-        os.environ[JAAS_VARIABLE] = kafka_access().jaas
-    jvm_options = archive.options(may_make=settings.makes_class_archive)
+        os.environ[JAAS_VARIABLE] = access.jaas
+    kafka_options = access.java_options
+    jvm_options = [*archive.options(may_make=settings.makes_class_archive), *kafka_options]
     # An executor has the same classes: with the archive its first job ends a second sooner.
-    options = _options(settings, jars, jvm_options, archive.options(may_make=False))
+    executor_options = [*archive.options(may_make=False), *kafka_options]
+    options = _options(settings, jars, jvm_options, executor_options)
+    if settings.cluster is not None and kafka_options:
+        options |= {"spark.executor.extraJavaOptions": " ".join(kafka_options)}
     with _java_home(home_for_spark(java, folder=settings.folder)):
         # Everybody on this machine can read the JVM's command line, so secrets come later.
         starting = pyspark.SparkConf().setAll([*options.items()])
@@ -137,7 +144,7 @@ def _told_later(settings: SparkSettings) -> Mapping[str, str]:
     return own_cluster(
         pyspark.SparkContext._gateway,  # noqa: SLF001 - nothing else reaches it
         folder=settings.folder,
-        slots=settings.slots,
+        task_places=settings.task_places,
         heap_mb=settings.executor_mb,
     )
 
@@ -157,9 +164,15 @@ def _java_home(home: Path) -> Iterator[None]:
 
 def class_archive(java: Java, jars: Sequence[Path], *, cache: Path, folder: Path) -> ClassArchive:
     """Return the archive that all our sessions share; a new one's draft is in `folder`."""
-    own_jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
-    all_jars, draft = [*jars, *own_jars], folder / "classes.jsa"
-    return ClassArchive("spark", cache=cache, java=java, jars=all_jars, draft=draft)
+    all_jars = dict.fromkeys([*jars, *sorted(_SPARKS_JARS.glob("*.jar"))])
+    draft = folder / "classes.jsa"
+    return ClassArchive("spark", cache=cache, java=java, jars=list(all_jars), draft=draft)
+
+
+def _class_path_of(ours: Sequence[Path], *others: Sequence[Path]) -> list[Path]:
+    """Return our jars, and those that come after Spark's: Amazon's contains an older Netty."""
+    later = [jar for jars in others for jar in jars]
+    return [*ours, *sorted(_SPARKS_JARS.glob("*.jar")), *later] if later else [*ours]
 
 
 def _keep_no_history(session: SparkSession) -> None:
@@ -214,7 +227,11 @@ def _options(
         f"-Dhifi.service={settings.service}",
     ]
     has_rows = settings.has_rows_in_jvm and not settings.executor_mb
-    where = settings.cluster.options(slots=settings.slots) if settings.cluster else _here(settings)
+    where = (
+        settings.cluster.options(task_places=settings.task_places)
+        if settings.cluster
+        else _here(settings)
+    )
     return {
         **where,
         "spark.driver.memory": f"{settings.heap_mb}m",
@@ -267,7 +284,8 @@ def _class_path(settings: SparkSettings, jars: Sequence[Path]) -> Mapping[str, s
     path = os.pathsep.join(map(str, jars))
     driver = {"spark.driver.extraClassPath": path}
     if settings.cluster is not None:
-        return {**driver, "spark.jars": ",".join(map(str, jars))}
+        fetched = [str(jar) for jar in jars if jar.parent != _SPARKS_JARS]
+        return {**driver, "spark.jars": ",".join(fetched)}
     return {**driver, "spark.executor.extraClassPath": path}
 
 
@@ -283,7 +301,7 @@ def _of_own_executor(settings: SparkSettings, jvm_options: Sequence[str]) -> Map
 
 def _small(heap_mb: int, *, has_rows: bool) -> Sequence[str]:
     """Return options for a JVM that shares few cores with others."""
-    if len(os.sched_getaffinity(0)) > _SMALL_MACHINE_CORES:
+    if core_count() > _SMALL_MACHINE_CORES:
         return ()
     young_mb = _YOUNG_OF_ROWS_MB if has_rows else YOUNG_MB
     return [
@@ -296,20 +314,20 @@ def _small(heap_mb: int, *, has_rows: bool) -> Sequence[str]:
 def _here(settings: SparkSettings) -> Mapping[str, str]:
     return {
         # Plain local mode never retries a task; with the 4 it tries four times, as on a cluster.
-        "spark.master": f"local[{settings.slots},4]",
+        "spark.master": f"local[{settings.task_places},4]",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
 
 
 def _batch_bytes_max(settings: SparkSettings) -> int:
-    """Return a task's limit of Arrow memory: with all slots in use, a quarter of the heap's size.
+    """Return a task's limit of Arrow memory: with all places in use, a quarter of the heap's size.
 
     Arrow uses direct memory beside the heap, and a JVM may have as much of it as heap. Spark's
-    default of 64 MiB, times 32 slots, is twice that: large events on many lanes could crash it.
+    default of 64 MiB, times 32 places, is twice that: large events on many lanes could crash it.
     """
     heap_mb = settings.executor_mb or settings.heap_mb
-    return heap_mb * 1_048_576 // (_ARROW_PART * settings.slots)
+    return heap_mb * 1_048_576 // (_ARROW_PART * settings.task_places)
 
 
 def arrow_column(function: ArrowColumn, kind: str) -> Callable[..., Column]:

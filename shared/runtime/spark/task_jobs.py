@@ -63,7 +63,7 @@ class TaskJobs(Generic[Found]):
         """Run a job; return the results of all tasks when the last one has ended.
 
         Spark has separate worker processes for each environment. Jobs with the same place go to the
-        same executor while the executors stay the same and have free slots.
+        same executor while the executors stay the same and have free places.
         """
         near = None if place is None else self._executor(place)
         template = self._template(environment or {}, near, len(tasks))

@@ -42,12 +42,12 @@ def run_daemons(
     if is_copied(niceness=nice):
         return
     daemon = _load(*preloaded, service=service, data_bytes_max=data_bytes_max)
-    held = offer_copies(niceness=nice)
+    copies = offer_copies(niceness=nice)
     try:
         daemon.manager()
     finally:
-        if held is not None:
-            held.close()
+        if copies is not None:
+            copies.close()
 
 
 def _load(*preloaded: str, service: str, data_bytes_max: int | None) -> Any:

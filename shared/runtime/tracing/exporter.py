@@ -7,13 +7,13 @@ room, and spans that the collector does not accept, are dropped and counted.
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from time import monotonic
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import structlog
 
+from shared.runtime.http_client import HttpClient, NoHttpAnswerError
+from shared.runtime.setup_error import UsageError
 from shared.runtime.tracing.spans import TraceSpan, as_otlp
 
 log = structlog.get_logger()
@@ -40,7 +40,7 @@ class SpanExporter:
         headers: Mapping[str, str],
         count: Callable[[str, int], None] | None = None,
     ) -> None:
-        self._url = urlsplit(url)
+        self._url = url
         self._headers = {"content-type": "application/json", **headers}
         self._resource = resource
         self._count = count
@@ -93,17 +93,12 @@ class SpanExporter:
 
     def _send(self, spans: list[TraceSpan]) -> str:
         """Send them in one request; return the problem, if any."""
-        kind = HTTPSConnection if self._url.scheme == "https" else HTTPConnection
         body = msgspec.json.encode(as_otlp(self._resource, spans))
-        connection = kind(self._url.hostname or "", self._url.port, timeout=_TIMEOUT_S)
         try:
-            path = urlunsplit(("", "", self._url.path or "/", self._url.query, ""))
-            connection.request("POST", path, body, self._headers)
-            status = connection.getresponse().status
-        except (OSError, HTTPException) as error:
-            return repr(error)
-        finally:
-            connection.close()
+            with HttpClient(self._url, timeout_s=_TIMEOUT_S) as collector:
+                status = collector.ask("POST", headers=self._headers, body=body).status
+        except (NoHttpAnswerError, UsageError) as error:
+            return str(error)
         return "" if status in _OK else f"status {status}"
 
     def _say(self, problem: str) -> None:

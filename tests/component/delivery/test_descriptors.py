@@ -123,15 +123,15 @@ def test_a_file_that_was_closed_is_read_again(tmp_path: Path) -> None:
         for number in range(FILES_MAX + 1)
     ]
     for limits in [*all_limits, all_limits[0]]:
-        with store.hold(limits, now_ms=NOW_MS) as held:
-            held.park({"over_rate": 1})
-    with store.hold(all_limits[0], now_ms=NOW_MS) as held:
-        assert held.flow.parks == {"over_rate": 2}
+        with store.lock(limits, now_ms=NOW_MS) as locked:
+            locked.park({"over_rate": 1})
+    with store.lock(all_limits[0], now_ms=NOW_MS) as locked:
+        assert locked.flow.parks == {"over_rate": 2}
     assert open_files(tmp_path) == FILES_MAX
     # Cached state counts only while the file has the same content.
     FlowStore.path(store, all_limits[1].to).write_bytes(b"")
-    with store.hold(all_limits[1], now_ms=NOW_MS) as held:
-        assert held.flow.parks == {}
+    with store.lock(all_limits[1], now_ms=NOW_MS) as locked:
+        assert locked.flow.parks == {}
 
 
 def test_builders_of_destinations_that_are_not_sent_to_are_forgotten() -> None:
@@ -184,10 +184,10 @@ def test_no_descriptor_left_is_our_trouble_and_parks() -> None:
 def test_a_flow_file_takes_the_place_of_another_when_no_descriptor_is_left(tmp_path: Path) -> None:
     store = FlowStore(tmp_path)
     to = a_destination("http://shop.example/")
-    with store.hold(SendLimits(to, RetrySchedule()), now_ms=NOW_MS):
+    with store.lock(SendLimits(to, RetrySchedule()), now_ms=NOW_MS):
         pass
     other = SendLimits(replace(to, name="other"), RetrySchedule())
     # The lowest free descriptor is the one above the store's.
-    with no_descriptor_left(), store.hold(other, now_ms=NOW_MS) as held:
-        assert held.flow.parks == {}
+    with no_descriptor_left(), store.lock(other, now_ms=NOW_MS) as locked:
+        assert locked.flow.parks == {}
     assert open_files(tmp_path) == 1

@@ -67,13 +67,6 @@ class TlsDestination:
 
 
 @pytest.fixture
-def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    made = Authority(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
-    return made
-
-
-@pytest.fixture
 def tls_destination(authority: Authority) -> Iterator[TlsDestination]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.sign("server"))

@@ -86,10 +86,10 @@ def test_a_round_lets_a_file_hear_of_others_and_tells_what_is_due(
 ) -> None:
     name, to = limits.to.id, {limits.to.id: limits.to}
     store, news = FlowStore(tmp_path), NewsRound(FlowStore(tmp_path), SCHEDULE)
-    with store.hold(limits, now_ms=now_ms()) as held:
-        held.ask("a task", running_count=0)
-        held.runs("a task", 1)
-        ours = held.to_publish()
+    with store.lock(limits, now_ms=now_ms()) as locked:
+        locked.ask("a task", running_count=0)
+        locked.runs("a task", 1)
+        ours = locked.to_publish()
     assert ours is not None
     alone = folded(None, ours, now_ms=now_ms())
     assert news.go({name: alone}, to) == []
@@ -98,11 +98,11 @@ def test_a_round_lets_a_file_hear_of_others_and_tells_what_is_due(
     dead = Flow(breaker=shut, changes=ChangeCounts(breaker=1))
     both = folded(alone, told_by("there", dead), now_ms=now_ms())
     news.go({name: both}, to)
-    with store.hold(limits, now_ms=now_ms()) as held:
-        assert held.record.state is FlowState.OPEN
-        assert held.flow.neighbours.active.keys() == {"there"}
+    with store.lock(limits, now_ms=now_ms()) as locked:
+        assert locked.record.state is FlowState.OPEN
+        assert locked.flow.neighbours.active.keys() == {"there"}
         # The task sends nothing more, and reports that.
-        held.leave("a task")
+        locked.leave("a task")
     file = tmp_path / "demo.sample.json"
     wants: list[int] = []
 

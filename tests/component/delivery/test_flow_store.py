@@ -26,12 +26,12 @@ FRESH = multiprocessing.get_context("spawn")
 def count_up(folder: Path, times: int) -> None:
     store = FlowStore(folder)
     for _ in range(times):
-        with store.hold(LIMITS, now_ms=NOW_MS) as held:
-            held.park({"over_rate": 1})
+        with store.lock(LIMITS, now_ms=NOW_MS) as locked:
+            locked.park({"over_rate": 1})
 
 
 def hold_on(folder: Path, told: Path) -> None:
-    with FlowStore(folder).hold(LIMITS, now_ms=NOW_MS):
+    with FlowStore(folder).lock(LIMITS, now_ms=NOW_MS):
         told.touch()
         time.sleep(600)
 
@@ -57,19 +57,19 @@ def test_no_worker_overwrites_what_another_has_learned(tmp_path: Path) -> None:
     for worker in workers:
         worker.join(60)
         assert worker.exitcode == 0
-    with FlowStore(tmp_path).hold(LIMITS, now_ms=NOW_MS) as held:
-        assert held.flow.parks == {"over_rate": 900}
+    with FlowStore(tmp_path).lock(LIMITS, now_ms=NOW_MS) as locked:
+        assert locked.flow.parks == {"over_rate": 900}
 
 
 def test_a_worker_that_stands_still_holds_up_no_other_for_long(tmp_path: Path) -> None:
     worker, store = holder(tmp_path), FlowStore(tmp_path / "flows")
     begun_s = time.monotonic()
     for _ in range(100):
-        with store.hold(LIMITS, now_ms=NOW_MS) as held:
-            held.park({"over_rate": 1})
+        with store.lock(LIMITS, now_ms=NOW_MS) as locked:
+            locked.park({"over_rate": 1})
     # The store waits for the lock once, not each time, and keeps the counts of the meantime.
     assert time.monotonic() - begun_s < 5
-    assert held.flow.parks == {"over_rate": 100}
+    assert locked.flow.parks == {"over_rate": 100}
     assert worker.is_alive()
     worker.kill()
     worker.join(60)
@@ -86,13 +86,13 @@ def test_a_worker_that_is_killed_lets_go(tmp_path: Path) -> None:
 def test_what_is_learned_is_there_for_the_next_process(tmp_path: Path) -> None:
     count_up(tmp_path, 2)
     store = FlowStore(tmp_path)
-    with store.hold(LIMITS, now_ms=NOW_MS + 5) as held:
-        assert held.flow.parks == {"over_rate": 2}
-        assert held.to_publish() is not None
+    with store.lock(LIMITS, now_ms=NOW_MS + 5) as locked:
+        assert locked.flow.parks == {"over_rate": 2}
+        assert locked.to_publish() is not None
         # The change is published once.
-        assert held.to_publish() is None
-    with store.hold(LIMITS, now_ms=NOW_MS + 6) as held:
-        assert held.to_publish() is None
+        assert locked.to_publish() is None
+    with store.lock(LIMITS, now_ms=NOW_MS + 6) as locked:
+        assert locked.to_publish() is None
 
 
 def test_workers_that_begin_at_the_same_time_make_one_folder(
@@ -108,6 +108,6 @@ def test_workers_that_begin_at_the_same_time_make_one_folder(
             raise
 
     monkeypatch.setattr(os, "open", others_are_quicker)
-    with FlowStore(tmp_path / "flows").hold(LIMITS, now_ms=NOW_MS) as held:
-        held.park({"over_rate": 1})
+    with FlowStore(tmp_path / "flows").lock(LIMITS, now_ms=NOW_MS) as locked:
+        locked.park({"over_rate": 1})
     assert (tmp_path / "flows" / "orders.shop.json").stat().st_size > 0

@@ -33,8 +33,8 @@ COUNT = 120
 
 @pytest.fixture
 def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    with ExitStack() as held:
-        ground = Ground(monkeypatch, held)
+    with ExitStack() as resources:
+        ground = Ground(monkeypatch, resources)
         ground.kafka.write(events(COUNT))
         ground.given = {"flow_folder": new_folder(), "unasked": frozenset()}
         yield ground
@@ -46,7 +46,7 @@ def step(ground: Ground, mark: Mark, end: int = COUNT, **settings: Any) -> tuple
     to = Destination("demo", "a", ground.to["a"].url, **wanted)
     ground.given["destinations"] = {to.id: to}
     until = min(end, mark.until) if mark.until > mark.at else end
-    span = Span(mark.at, until, mark.until if mark.until > mark.at else 0, held=mark.held)
+    span = Span(mark.at, until, mark.until if mark.until > mark.at else 0, waiting=mark.waiting)
     told = len(ground.marks("a"))
     report = ground.run(a=span)["a"]
     assert not report.error
@@ -138,14 +138,14 @@ def test_the_event_that_holds_up_the_others_goes_on_with_what_was_tried(ground: 
     mark, report = step(ground, Mark(0, 0))
     assert report.block is not None
     assert (mark.at, mark.until) == (0, 0)
-    assert mark.held is not None
-    assert (mark.held.attempt_count, mark.held.last_status) == (1, 503)
-    assert mark.held.not_before_ms == report.block.again_at_ms
+    assert mark.waiting is not None
+    assert (mark.waiting.attempt_count, mark.waiting.last_status) == (1, 503)
+    assert mark.waiting.not_before_ms == report.block.again_at_ms
     again, _ = step(ground, mark)
-    assert again.held is not None
-    assert again.held.attempt_count == 2
-    assert again.held.deadline_at_ms == mark.held.deadline_at_ms
-    assert again.held.first_attempt_at_ms == mark.held.first_attempt_at_ms
+    assert again.waiting is not None
+    assert again.waiting.attempt_count == 2
+    assert again.waiting.deadline_at_ms == mark.waiting.deadline_at_ms
+    assert again.waiting.first_attempt_at_ms == mark.waiting.first_attempt_at_ms
     assert ground.stored("a") == set()
 
 

@@ -35,10 +35,10 @@ def test_a_tenant_has_a_quarter_and_who_waits_has_what_others_leave() -> None:
     # A place that is given up before it got any room frees none.
     room.enter(places["b1"])
     room.leave(places["b1"])
-    assert room.held_bytes == 16
+    assert room.used_bytes == 16
     for name in ("a2", "c1", "d1", "e1"):
         room.leave(places[name])
-    assert room.held_bytes == 0
+    assert room.used_bytes == 0
     assert "b1" not in went[6:]
 
 
@@ -73,18 +73,18 @@ def test_reports_that_never_end_keep_no_memory_and_hold_up_no_other_tenant() -> 
             posts = [asyncio.create_task(post(hostile, "hostile")) for _ in range(40)]
             room = sender._context.room
             async with asyncio.timeout(20):
-                while room.held_bytes < 16 * MB:  # noqa: ASYNC110 - no event for it
+                while room.used_bytes < 16 * MB:  # noqa: ASYNC110 - no event for it
                     await asyncio.sleep(0.01)
             async with asyncio.timeout(10):
                 answered = await post(well, "neighbour")
             assert isinstance(answered, Response)
             assert answered.report == REPORT
-            assert room.held_bytes == 16 * MB
+            assert room.used_bytes == 16 * MB
             ends.set()
             # The replies are read one after the other.
             ended = await asyncio.gather(*posts)
             assert {type(each) for each in ended} == {Response}
-            assert room.held_bytes == 0
+            assert room.used_bytes == 0
         await sender.close()
 
     asyncio.run(scenario())

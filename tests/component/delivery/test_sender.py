@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delivery.http.connection import REPLY_BYTES_MAX
+from delivery.http.connection import REPLY_BYTES_MAX, Connection
 from delivery.http.request_builder import RequestBuilder
 from delivery.http.sender import Sender
 from shared.config.destination import Destination
@@ -182,6 +182,21 @@ def test_a_connection_is_used_again() -> None:
     with raw_server(serve_two) as url:
         assert send_times(url, 2) == [Response(200), Response(200)]
     assert len(connections) == 1
+
+
+def test_an_idle_connection_does_not_keep_its_last_request() -> None:
+    async def rest_of_one(url: str) -> object:
+        sender = Sender(box=SecretBox([]), allows_private=True)
+        to = Destination(stream="demo", name="to", url=url)
+        await sender.post(to, b"x" * 1_000_000, {})
+        (waiting,) = sender._builders[to.id]._endpoint._waiting
+        assert isinstance(waiting, Connection)
+        rest: object = waiting._rest.obj
+        await sender.close()
+        return rest
+
+    with scripted_destination() as destination:
+        assert asyncio.run(rest_of_one(destination.url)) == b""
 
 
 def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

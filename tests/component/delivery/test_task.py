@@ -47,7 +47,7 @@ class Ground:
     """A log of events, an outlet, and destinations that are named by letters."""
 
     monkeypatch: pytest.MonkeyPatch
-    held: ExitStack
+    resources: ExitStack
     kafka: MemoryLog = field(default_factory=MemoryLog)
     outlet: MemoryOutlet = field(default_factory=MemoryOutlet)
     to: dict[str, ScriptedDestination] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Ground:
 
     def destination(self, name: str, script: Script | None = None) -> None:
         to = scripted_destination(script) if script else scripted_destination()
-        self.to[name] = self.held.enter_context(to)
+        self.to[name] = self.resources.enter_context(to)
 
     def run(self, **spans: Span) -> dict[str, StrandEnd]:
         wanted = {
@@ -127,8 +127,8 @@ def speaks_of(row: RecordOut, name: str) -> bool:
 
 @pytest.fixture
 def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    with ExitStack() as held:
-        yield Ground(monkeypatch, held)
+    with ExitStack() as resources:
+        yield Ground(monkeypatch, resources)
 
 
 class DrippingLog(MemoryLog):
@@ -212,13 +212,13 @@ def test_what_kafka_does_not_take_is_not_done_and_nobody_else_fails(
 def test_whoever_has_sent_all_shares_requests_with_nobody(ground: Ground, end: int | None) -> None:
     """A single event must read the flow only a few times: each read is a third of its cost."""
     looks: list[int] = []
-    hold = FlowStore.hold
+    lock = FlowStore.lock
 
     def counted(store: FlowStore, limits: SendLimits, *, now_ms: int) -> Any:
         looks.append(now_ms)
-        return hold(store, limits, now_ms=now_ms)
+        return lock(store, limits, now_ms=now_ms)
 
-    ground.monkeypatch.setattr(FlowStore, "hold", counted)
+    ground.monkeypatch.setattr(FlowStore, "lock", counted)
     ground.given = {"flow_folder": (folder := new_folder()), "unasked": frozenset()}
     ground.kafka.write(events(4))
     ground.destination("a")

@@ -22,7 +22,7 @@ __all__ = ["ground"]
 def test_a_job_in_a_hurry_waits_a_moment_for_an_answer_and_parks_what_has_none(
     ground: Ground,
 ) -> None:
-    """A job is in a hurry if its slot is never lent (ADR 0062)."""
+    """A job is in a hurry if its place is never lent (ADR 0062)."""
     is_over = threading.Event()
 
     def until_all_is_over(_: int, __: object) -> Reply:

@@ -18,13 +18,6 @@ from tests.support.servers.authority import Authority
 from tests.support.servers.raw_server import raw_server
 
 
-@pytest.fixture
-def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    made = Authority(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
-    return made
-
-
 def server_context(certificate: tuple[Path, Path]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)

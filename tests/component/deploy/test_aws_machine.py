@@ -180,7 +180,7 @@ def test_a_service_that_does_not_live_is_started_again(aws: FakeAws, tmp_path: P
 
 
 def test_load_leaves_out_who_waits_for_a_destination() -> None:
-    p95 = 'stage="end to end",since="accepted",quantile="0.95"'
+    p95 = 'stage="end to end",since="accepted",percentile="95"'
     rows = [
         "hifi_observe_lease_up 1",
         'hifi_observe_events_per_second{stream="s"} 1000',

@@ -21,6 +21,7 @@ from shared.proof.overview import StreamVerdict
 from shared.proof.restored import RestoredView
 from shared.runtime.clock import now_ms
 from shared.runtime.health import Health
+from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.kafka.topic_admin import ApiVersionsResponse, finalized_features
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
@@ -207,10 +208,40 @@ def test_a_kafka_that_was_asked_for_must_answer(tmp_path: Path, jars_cache: Path
     assert not any(subject.startswith("port") for subject in findings)
 
 
+def test_a_password_that_is_readable_on_the_network_is_a_note(
+    tmp_path: Path, jars_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = {"PROTOCOL": "SASL_PLAINTEXT", "MECHANISM": "PLAIN", "USER": "u", "PASSWORD": "p"}
+    for name, value in login.items():
+        monkeypatch.setenv(f"HIFI_KAFKA_{name}", value)
+    kafka_access.cache_clear()
+    try:
+        _, findings = examine(tmp_path, "--kafka", "127.0.0.1:1", HIFI_CACHE=str(jars_cache))
+    finally:
+        kafka_access.cache_clear()
+    assert findings["login to kafka"] == {
+        "subject": "login to kafka",
+        "grade": "note",
+        "says": "PLAIN without TLS: everybody on the network can read the password",
+        "mend": "set HIFI_KAFKA_PROTOCOL to SASL_SSL",
+    }
+
+
 def test_a_java_that_is_passed_over_is_named(tmp_path: Path, jars_cache: Path) -> None:
     _, findings = examine(tmp_path, HIFI_CACHE=str(jars_cache), JAVA_HOME=str(tmp_path))
     assert findings["java"]["grade"] == "good"
     assert f"; not used: JAVA_HOME is {tmp_path}, but " in findings["java"]["says"]
+
+
+def test_a_user_without_a_name_cannot_start_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jars_cache: Path
+) -> None:
+    _, findings = examine(tmp_path, HIFI_CACHE=str(jars_cache))
+    assert findings["user"]["grade"] == "good"
+    monkeypatch.setattr("os.getuid", lambda: 4_000_017)
+    code, findings = examine(tmp_path, HIFI_CACHE=str(jars_cache))
+    assert (code, findings["user"]["grade"]) == (1, "unsafe")
+    assert "hifi:x:4000017:0::" in findings["user"]["mend"]
 
 
 def test_java_and_jars_that_are_wrong_are_findings_with_what_to_do(

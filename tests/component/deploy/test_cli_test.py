@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from deploy.cli.commands import app
-from deploy.cli.events import trial
+from deploy.cli.events import test_event
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
@@ -53,7 +53,7 @@ class SlowReceipts(FakeReceipts):
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> SlowReceipts:
-    monkeypatch.setattr(trial, "_LOOK_S", 0.0)
+    monkeypatch.setattr(test_event, "_LOOK_S", 0.0)
     return SlowReceipts()
 
 

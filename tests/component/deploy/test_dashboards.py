@@ -28,7 +28,7 @@ NOT_SHOWN = {
     m.PIPELINES_EVENTS_READ: "a board has the same events by outcome",
     m.PIPELINES_KEPT: "a board has the memory that they take",
     m.PIPELINES_EXECUTORS_LOST: "the runbook of HifiPipelineEndsExecutors compares it",
-    m.PIPELINES_HELD_PLACES: "the runbook of HifiPipelineEndsExecutors asks for it",
+    m.PIPELINES_STUCK_TASKS: "the runbook of HifiPipelineEndsExecutors asks for it",
     m.PIPELINES_SPARK_UP: "0 is right while there is no pipeline",
     m.OBSERVE_MEAN_LAG_SECONDS: "a board stacks its stages, which add up to it",
     m.OBSERVE_AUDIT_RUN_SECONDS: "a board has how far the audit is behind, which matters",

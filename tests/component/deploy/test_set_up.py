@@ -63,14 +63,16 @@ def test_who_may_not_install_is_told_in_one_sentence_what_is_missing(bare: Path)
     (line,) = ran.stderr.splitlines()
     assert line.startswith("This machine lacks promtool, prometheus, chromium, node, npm, git, ")
     assert "the tests that need them are skipped" in line
-    packages = "prometheus chromium nodejs npm git curl iproute2 procps systemd wrk"
+    packages = "prometheus chromium nodejs npm git curl iproute2 procps systemd wrk squid"
+    packages += " nghttp2-server nginx-light"
     assert line.endswith(f"sudo apt-get install {packages}).")
     assert ran.stdout == ""
 
 
 def test_root_has_what_is_missing_installed_and_nothing_else(bare: Path, tmp_path: Path) -> None:
     program_of(bare, "id", "echo 0")
-    for name in ("promtool", "prometheus", "google-chrome", "node", "npm", "git", "curl", "ip"):
+    there = "promtool prometheus google-chrome node npm git curl ip squid nghttpd nginx"
+    for name in there.split():
         program_of(bare, name, "exit 0")
     asked = tmp_path / "asked"
     install = f'echo "$@" >> {asked}; [ "$1" = update ] || cp {bare}/git {bare}/"${{!#}}"'

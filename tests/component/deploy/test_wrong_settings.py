@@ -17,7 +17,7 @@ WRONG = [
     (("gateway",), "HIFI_KAFKA_REPLICAS", "many"),
     (("gateway",), "HIFI_KAFKA_PASSWORD", "hunter2"),
     (("delivery",), "HIFI_KAFKA_PROTOCOL", "TLS"),
-    (("delivery",), "HIFI_DELIVERY_SLOTS", "3"),
+    (("delivery",), "HIFI_DELIVERY_TASK_PLACES", "3"),
     (("delivery",), "HIFI_DELIVERY_LOG_LEVEL", "loud"),
     (("delivery",), "HIFI_SPARK_MASTER", "local[4]"),
     (("delivery",), "HIFI_SPARK_MASTER", "yarn"),

@@ -262,7 +262,7 @@ def test_what_is_not_settled_and_what_cannot_be_read_have_figures() -> None:
     metrics.show(replace(shown, streams=(stream,), audit=audit))
     value = metrics.registry.get_sample_value
     labels = {"destination": view.destination_id}
-    assert value(names.OBSERVE_OVERDUE_MINUTES.name, labels) == 10_068
+    assert value(names.OBSERVE_OVERDUE_CHECKS.name, labels) == 10_068
     assert value(names.OBSERVE_UNREADABLE_RECORDS.name) == 7
 
 

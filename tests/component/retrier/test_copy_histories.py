@@ -72,8 +72,8 @@ def test_what_arrives_again_says_so_and_nothing_else_does(
     died: list[int] = []
     labelled = 0
     for seed in seeds:
-        with ExitStack() as held:
-            lived = CopyHistory(monkeypatch, held)
+        with ExitStack() as resources:
+            lived = CopyHistory(monkeypatch, resources)
             died.append(lived.live(Random(seed)))
             came = lived.came()
         again = second_arrivals(came)

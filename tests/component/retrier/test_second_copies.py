@@ -128,8 +128,8 @@ def second_arrivals(came: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
 
 @pytest.fixture
 def second(monkeypatch: pytest.MonkeyPatch) -> Iterator[Second]:
-    with ExitStack() as held:
-        yield Second(monkeypatch, held)
+    with ExitStack() as resources:
+        yield Second(monkeypatch, resources)
 
 
 def test_what_a_dead_worker_had_parked_says_so_when_its_next_owner_was_first(

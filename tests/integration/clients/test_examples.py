@@ -99,13 +99,13 @@ def test_what_each_example_sends_arrives_at_each_that_receives(
 ) -> None:
     stream = f"{hifi.gateway}/v1/streams/{STREAM}"
     httpx.put(stream, json={}, timeout=30).raise_for_status()
-    with ExitStack() as held:
+    with ExitStack() as resources:
         started: dict[str, Receiving] = {}
         for name, (folder, argv) in RECEIVERS.items():
             if name in MISSING:
                 continue
             command = argv or java_program(folder / "Receive.java", tmp_path)
-            started[name] = held.enter_context(receiving(folder, command))
+            started[name] = resources.enter_context(receiving(folder, command))
             url = f"http://127.0.0.1:{started[name].port}/hifi"
             settings = {"url": url, "signing_secrets": [SECRET], "compression": "gzip"}
             path = f"{stream}/destinations/{name}"

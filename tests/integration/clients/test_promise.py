@@ -37,11 +37,11 @@ class Replaceable:
 
     kafka: Cluster
     line: CutLine
-    held: ExitStack = field(default_factory=ExitStack)
+    resources: ExitStack = field(default_factory=ExitStack)
     gateway: Gateway | None = None
 
     def start(self) -> None:
-        self.gateway = self.held.enter_context(running(self.kafka.bootstrap_servers))
+        self.gateway = self.resources.enter_context(running(self.kafka.bootstrap_servers))
         self.connect()
 
     def connect(self) -> None:
@@ -51,13 +51,13 @@ class Replaceable:
     def kill(self) -> None:
         assert self.gateway is not None
         self.gateway.process.send_signal(signal.SIGKILL)
-        self.held.close()
+        self.resources.close()
 
 
 @contextmanager
 def replaceable(kafka: Cluster) -> Iterator[Replaceable]:
-    with cut_line(None) as line, ExitStack() as held:
-        gateway = Replaceable(kafka, line, held)
+    with cut_line(None) as line, ExitStack() as resources:
+        gateway = Replaceable(kafka, line, resources)
         yield gateway
 
 

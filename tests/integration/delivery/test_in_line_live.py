@@ -89,9 +89,9 @@ class Ground:
 def ground(hifi: RunningHifi, request: pytest.FixtureRequest) -> Iterator[Ground]:
     name = "".join(c if c.isalnum() else "-" for c in request.node.name.lower()).strip("-")
     stream, mood = f"{STREAM}-{name[-60:]}", Mood(random.Random(_SEED))
-    with ExitStack() as held:
-        in_line = held.enter_context(scripted_destination(mood))
-        beside = held.enter_context(scripted_destination())
+    with ExitStack() as resources:
+        in_line = resources.enter_context(scripted_destination(mood))
+        beside = resources.enter_context(scripted_destination())
         to = Destination(stream, "to", in_line.url, order="stream", batch_count_max=5)
         hifi.add(to, partition_count=1)
         hifi.add(Destination(stream, "beside", beside.url), partition_count=1)

@@ -62,7 +62,7 @@ def destinations(sink: LagSink) -> list[Destination]:
 
 
 async def set_up(servers: str, wanted: Sequence[Destination]) -> None:
-    """Create a Kafka partition for each, so that none waits for a slot."""
+    """Create a Kafka partition for each, so that none waits for a task place."""
     tiers = [tier.name for tier in RetrySchedule().tiers]
     streams = [Stream(to.stream, partition_count=1) for to in wanted]
     specs = [stream_spec(stream.name, partition_count=1) for stream in streams]

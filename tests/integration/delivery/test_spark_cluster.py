@@ -26,7 +26,7 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.clients import new_producer, running
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.deploy.stack_fixtures import PATIENCE_S, wait_until
-from tests.support.deploy.standalone_spark import SLOTS, Standalone, standalone
+from tests.support.deploy.standalone_spark import TASK_PLACES, Standalone, standalone
 from tests.support.kafka.config_records import write_config
 from tests.support.servers.scripted_destination import (
     Reply,
@@ -101,7 +101,7 @@ def delivering(servers: str, spark: Standalone, folder: Path, **more: str) -> It
         "HIFI_DELIVERY_METRICS_PORT": str(port),
         "HIFI_DELIVERY_ALLOW_PRIVATE": "true",
         "HIFI_DELIVERY_MAKES_CLASS_ARCHIVE": "false",
-        "HIFI_DELIVERY_SLOTS": str(SLOTS),
+        "HIFI_DELIVERY_TASK_PLACES": str(TASK_PLACES),
         "HIFI_DELIVERY_HEAP_MB": "512",
         **more,
     }

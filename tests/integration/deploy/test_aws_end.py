@@ -168,7 +168,7 @@ def machine(
 ) -> Iterator[Machine]:
     """Boot, start and watch a machine with the image's programs, but without systemd."""
     told = services_of(site_of(), group)
-    with fake_aws(*metadata) as aws, ExitStack() as held:
+    with fake_aws(*metadata) as aws, ExitStack() as resources:
         aws.brokers = kafka.bootstrap_servers
         aws.secrets = secrets_of(kafka)
         urls = {each.name: [f"http://127.0.0.1:{port}" for port in free_ports(2)] for each in told}
@@ -195,7 +195,7 @@ def machine(
         folder.mkdir(exist_ok=True)
         subprocess.run([*MACHINE, "boot", "--folder", folder, *where], check=True, cwd=ROOT)
         running = {
-            name: held.enter_context(ended(started_by_shell(name, folder / f"{name}.env")))
+            name: resources.enter_context(ended(started_by_shell(name, folder / f"{name}.env")))
             for name in services
         }
         pids = " ".join(str(each.pid) for each in running.values())
@@ -209,10 +209,10 @@ def machine(
         stay = subprocess.Popen(
             command, env={**os.environ, **path}, cwd=ROOT, stderr=subprocess.PIPE, text=True
         )
-        held.enter_context(ended(stay))
+        resources.enter_context(ended(stay))
         if group != "workers":
             load = [*MACHINE, "load", "--every", "1", *where]
-            held.enter_context(ended(subprocess.Popen(load, cwd=ROOT)))
+            resources.enter_context(ended(subprocess.Popen(load, cwd=ROOT)))
         # An ended process is gone once somebody has waited for it.
         for each in running.values():
             threading.Thread(target=each.wait, daemon=True).start()
@@ -268,8 +268,8 @@ def ended(process: subprocess.Popen[P]) -> Iterator[subprocess.Popen[P]]:
 
 
 def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+    with ExitStack() as resources:
+        sockets = [resources.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
@@ -279,13 +279,13 @@ def test_a_spot_notice_drains_a_gateway_and_nothing_is_lost_or_refused(
     kafka: Cluster, tmp_path: Path
 ) -> None:
     stream = new_stream(kafka.bootstrap_servers)
-    with ExitStack() as held:
-        taken = held.enter_context(machine(kafka, tmp_path / "a", "gateway"))
+    with ExitStack() as resources:
+        taken = resources.enter_context(machine(kafka, tmp_path / "a", "gateway"))
         elsewhere = machine(kafka, tmp_path / "b", "gateway", metadata=("127.0.0.1", 0))
-        stays = held.enter_context(elsewhere)
+        stays = resources.enter_context(elsewhere)
         for each in (taken, stays):
             wait_until(each.is_ready, what="the machine is ready", timeout_s=120)
-        proxy = held.enter_context(keeping_alive(taken.target, stays.target))
+        proxy = resources.enter_context(keeping_alive(taken.target, stays.target))
         url = f"http://127.0.0.1:{proxy.port}/v1/streams/{stream}/events"
         with sending(url) as client:
             client.wait_for(300)

@@ -55,18 +55,18 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path, jars_cache: Path)
 
 def test_three_brokers_refuse_what_two_of_them_cannot_hold(kafka_three: Cluster) -> None:
     servers = kafka_three.bootstrap_servers
-    asyncio.run(_create_topic(servers, "held"))
-    assert asyncio.run(_acknowledged(servers, "held", b"with three"))
+    asyncio.run(_create_topic(servers, "kept"))
+    assert asyncio.run(_acknowledged(servers, "kept", b"with three"))
     stop_broker(kafka_three, 3)
-    assert asyncio.run(_acknowledged(servers, "held", b"with two"))
+    assert asyncio.run(_acknowledged(servers, "kept", b"with two"))
     kafka_three.child(2).kill()
-    assert not asyncio.run(_acknowledged(servers, "held", b"with one"))
+    assert not asyncio.run(_acknowledged(servers, "kept", b"with one"))
 
     restart(kafka_three, 2)
-    assert _eventually(lambda: asyncio.run(_acknowledged(servers, "held", b"with two again")))
+    assert _eventually(lambda: asyncio.run(_acknowledged(servers, "kept", b"with two again")))
     restart(kafka_three, 3)
     wait_in_sync(kafka_three)
-    kept = asyncio.run(_read(servers, "held"))
+    kept = asyncio.run(_read(servers, "kept"))
     assert [value for value in kept if value != b"with one"] == [
         b"with three",
         b"with two",

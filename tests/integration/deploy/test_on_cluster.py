@@ -19,7 +19,7 @@ from tests.support.deploy.stack_fixtures import (
     stack_settings,
     wait_until,
 )
-from tests.support.deploy.standalone_spark import SLOTS, standalone
+from tests.support.deploy.standalone_spark import TASK_PLACES, standalone
 from tests.support.servers.scripted_destination import scripted_destination
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
@@ -32,11 +32,11 @@ def test_executors_get_what_they_need_and_nobody_else_does(
 ) -> None:
     settings = replace(stack_settings(tmp_path / "data", jars_cache), secure=True)
     ids, minute_ms = tmp_path / "ids.txt", minute_of(now_ms()) - 2 * MINUTE_MS
-    with standalone(tmp_path / "spark", slots=3 * SLOTS) as spark:
+    with standalone(tmp_path / "spark", task_places=3 * TASK_PLACES) as spark:
         cluster = {
             "HIFI_SPARK_MASTER": spark.address,
             "SPARK_CONF_DIR": str(spark.conf),
-            "HIFI_DELIVERY_SLOTS": str(SLOTS),
+            "HIFI_DELIVERY_TASK_PLACES": str(TASK_PLACES),
         }
         stack = Stack(settings, environ={**os.environ, **QUICK_INTERVALS, **cluster}, say=print)
         stack.start(lambda _: None)

@@ -73,6 +73,60 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the scripts of an environment that has the wheel without any extra."""
+    return _with_extra(wheel, "", tmp_path_factory.mktemp("bare"))
+
+
+def _with_extra(wheel: Path, extra: str, folder: Path) -> Path:
+    """Install the wheel with the locked packages of an extra; return its scripts."""
+    wanted = ("--extra", extra) if extra else ()
+    locked = ("--frozen", *wanted, "--no-default-groups", "--no-install-project")
+    environment = {"UV_PROJECT_ENVIRONMENT": str(folder / "venv")}
+    place = ("--project", sources.ROOT, "--python", sys.executable)
+    uv("sync", *locked, *place, folder=folder, **environment)
+    scripts = folder / "venv" / "bin"
+    uv("pip", "install", "--python", scripts / "python", "--no-deps", wheel, folder=folder)
+    return scripts
+
+
+@pytest.mark.parametrize("program", ["hifi", *(f"hifi-{service}" for service in SERVICES)])
+def test_without_its_extra_a_program_says_in_a_sentence_what_to_install(
+    bare: Path, program: str
+) -> None:
+    extra = program.partition("-")[2] or "cli"
+    ended = run(bare / program, "status", folder=bare)
+    assert ended.returncode == 1
+    (said,) = ended.stderr.splitlines()
+    assert said.startswith(f"{program.replace('-', ' ')}: the package ")
+    assert f'uv tool install "hifi-streams[{extra}]"' in said
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_each_role_starts_from_its_own_extra(wheel: Path, tmp_path: Path, service: str) -> None:
+    scripts = _with_extra(wheel, service, tmp_path)
+    assert done(scripts / "hifi", "--version", folder=tmp_path).startswith("hifi ")
+    ended = run(scripts / "hifi", "doctor", "--json", folder=tmp_path)
+    assert "user" in [each["subject"] for each in json.loads(ended.stdout)["findings"]]
+    if service == "gateway":
+        # A gateway machine has no Spark, and so none of its programs.
+        ended = run(scripts / "hifi", "up", folder=tmp_path)
+        assert (ended.returncode, ended.stderr.count("\n")) == (1, 1), ended.stderr
+        assert 'uv tool install "hifi-streams[local]"' in ended.stderr
+    prefix = f"HIFI_{service.upper()}_"
+    nobody_there = {
+        f"{prefix}BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        f"{prefix}START_DEADLINE_S": "1",
+        f"{prefix}FOLDER": str(tmp_path / "data"),
+    }
+    ended = run(scripts / f"hifi-{service}", folder=tmp_path, **nobody_there)
+    assert ended.returncode == 1
+    assert any(line.startswith(f"hifi {service}: ") for line in ended.stderr.splitlines()), (
+        ended.stderr
+    )
+
+
 def test_only_our_packages_are_in_it_and_all_of_them(wheel: Path) -> None:
     packed = {
         name: content for name, content in _files_of(wheel).items() if ".dist-info/" not in name
@@ -107,7 +161,7 @@ def test_it_carries_its_licence_and_names_its_commands(wheel: Path) -> None:
     assert "Name: hifi-streams\n" in metadata
     assert "License-Expression: Apache-2.0\n" in metadata
     commands = information["entry_points.txt"].decode()
-    assert all(f"hifi-{service} = {service}.__main__:main" in commands for service in SERVICES)
+    assert all(f"hifi-{service} = deploy.programs:{service}" in commands for service in SERVICES)
 
 
 def test_the_commands_work_without_the_source_tree(installed: Path) -> None:

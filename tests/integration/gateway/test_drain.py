@@ -61,11 +61,11 @@ class Senders:
 
 def test_a_rolling_restart_fails_no_request(kafka: Cluster) -> None:
     stream = new_stream(kafka.bootstrap_servers)
-    with ExitStack() as held:
-        balancer = held.enter_context(balanced())
+    with ExitStack() as resources:
+        balancer = resources.enter_context(balanced())
 
         def start() -> Gateway:
-            gateway = held.enter_context(running(kafka.bootstrap_servers, **NOTICE))
+            gateway = resources.enter_context(running(kafka.bootstrap_servers, **NOTICE))
             backend = Backend(httpx.URL(gateway.url).port or 0, gateway.probes)
             balancer.backends.append(backend)
             wait_until(lambda: backend.is_ready, what="the balancer uses it")

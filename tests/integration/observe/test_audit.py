@@ -67,7 +67,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, no_spark: None) -> Iterator[
     del no_spark
     with pytest.MonkeyPatch.context() as patch:
         for module in (loop, spark_job):
-            patch.setattr(module, "SLOTS", TASKS)
+            patch.setattr(module, "TASK_PLACES", TASKS)
         with audit_spark(tmp_path_factory.mktemp("spark"), None, heap_mb=512) as session:
             yield session
 

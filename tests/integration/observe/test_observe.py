@@ -51,7 +51,7 @@ def test_the_p95_lag_is_the_one_that_the_destination_sees(hifi: RunningHifi) -> 
 
     def reported_s() -> float:
         labels = {"destination": "lagging/to", "stage": "end to end", "since": "event"}
-        return figure(hifi, "hifi_observe_lag_seconds", quantile="0.95", **labels) or 0.0
+        return figure(hifi, "hifi_observe_lag_seconds", percentile="95", **labels) or 0.0
 
     # Hifi measures until the answer, the destination until the request. Busy cores put up to a
     # second between them. `make bench-observe` checks the exactness on idle cores (2 % or 50 ms);

@@ -12,7 +12,7 @@ from deploy.local.cluster import Cluster
 from pipelines.jobs.job import Task, _now_ms, run_job
 from pipelines.jobs.plan_cache import CachedPlan, PlanCache
 from pipelines.jobs.rows_to_kafka import write_rows as written_by_spark
-from pipelines.lanes.shares import PipelineShare
+from pipelines.lanes.portions import PipelinePortion
 from pipelines.settings import PipelinesSettings
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition, Ranges, RecordOut
@@ -129,7 +129,7 @@ def test_a_job_goes_on_with_the_plan_of_the_one_before(ground: Ground) -> None:
     settings = PipelinesSettings(bootstrap_servers=ground.servers)
     where, kept = KafkaPartition(streams[0], 0), []
     for begin, end in ((0, 4), (4, 10)):
-        task = Task(document, PipelineShare("lane", {where: (begin, end)}))
+        task = Task(document, PipelinePortion("lane", {where: (begin, end)}))
         (made,) = run_job(plans, settings, [task])
         assert (made.passed, made.counts["filtered"]) == ((end - begin) // 2,) * 2
         plan = plans.take(task.plan_key)

@@ -183,8 +183,8 @@ def test_a_table_that_is_locked_or_read_only_is_waited_for(
     server = server_of(postgres, database, lock_s=0.3)
     postgres.run(MADE, database=database)
     sync(server, [event(0)])
-    with postgres.connect(database) as held, held.transaction():
-        held.execute("LOCK TABLE sales")
+    with postgres.connect(database) as other, other.transaction():
+        other.execute("LOCK TABLE sales")
         with pytest.raises(AwayError, match="lock timeout"):
             sync(server, [event(1)])
     setting = f'ALTER DATABASE "{database}" SET default_transaction_read_only = '

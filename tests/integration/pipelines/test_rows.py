@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipelines.jobs.dead_rows import with_dead_letters
 from pipelines.jobs.job import MAYBE_DUPLICATE, labelled
-from pipelines.lanes.shares import PipelineShare
+from pipelines.lanes.portions import PipelinePortion
 from pipelines.plan import NOT_READABLE, RECORDS, planned
 from shared.event.envelope import (
     EVENT_BYTES_MAX,
@@ -85,7 +85,7 @@ def test_what_may_have_been_written_says_so_and_nothing_else_does(
     ranges = {KafkaPartition(TOPIC, number): (0, 4) for number in range(2)}
 
     def marked(repeats: dict[KafkaPartition, int]) -> list[tuple[int, int]]:
-        headers = labelled(PipelineShare("s/pipeline:p", ranges, 0, repeats)).alias("headers")
+        headers = labelled(PipelinePortion("s/pipeline:p", ranges, 0, repeats)).alias("headers")
         found = rows.select("partition", "offset", headers).collect()
         assert len(found) == len(places)
         return sorted(

@@ -70,7 +70,7 @@ class Process:
 class Ground:
     kafka: str
     folder: Path
-    held: ExitStack
+    resources: ExitStack
     pipelines: list[Pipeline] = field(default_factory=list)
     count: int = 0
 
@@ -88,7 +88,7 @@ class Ground:
 
     def process(self, name: str) -> Process:
         one = Process(name, self.kafka, self.folder)
-        self.held.callback(one.child.kill)
+        self.resources.callback(one.child.kill)
         return one
 
     def write(self, count: int = 200) -> None:
@@ -129,9 +129,9 @@ class Ground:
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Ground]:
     folder = tmp_path_factory.mktemp("processes")
-    with ExitStack() as held:
-        cluster = held.enter_context(Cluster(folder=folder / "kafka", cache=jars_cache))
-        yield Ground(cluster.bootstrap_servers, folder, held)
+    with ExitStack() as resources:
+        cluster = resources.enter_context(Cluster(folder=folder / "kafka", cache=jars_cache))
+        yield Ground(cluster.bootstrap_servers, folder, resources)
 
 
 @pytest.mark.timeout(1_200)

@@ -99,12 +99,12 @@ class Ground:
 
     kafka: str
     folder: Path
-    held: ExitStack
+    resources: ExitStack
     to: ScriptedDestination = field(init=False)
     written: int = 0
 
     def __post_init__(self) -> None:
-        self.to = self.held.enter_context(scripted_destination(slowly))
+        self.to = self.resources.enter_context(scripted_destination(slowly))
         asyncio.run(self._make())
 
     async def _make(self) -> None:
@@ -119,7 +119,7 @@ class Ground:
 
     def retrier(self, name: str) -> Retrier:
         one = Retrier(name, self.kafka, self.folder)
-        self.held.callback(one.child.kill)
+        self.resources.callback(one.child.kill)
         return one
 
     def write(self, count: int = 4) -> None:
@@ -182,9 +182,9 @@ class Ground:
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Ground]:
     folder = tmp_path_factory.mktemp("retriers")
-    with ExitStack() as held:
-        cluster = held.enter_context(Cluster(folder=folder / "kafka", cache=jars_cache))
-        yield Ground(cluster.bootstrap_servers, folder, held)
+    with ExitStack() as resources:
+        cluster = resources.enter_context(Cluster(folder=folder / "kafka", cache=jars_cache))
+        yield Ground(cluster.bootstrap_servers, folder, resources)
 
 
 def test_who_joins_repeats_nothing_and_who_freezes_or_dies_loses_nothing(ground: Ground) -> None:

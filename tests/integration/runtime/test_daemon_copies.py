@@ -34,7 +34,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory, no_spark: None) -> Iterator[T
     del no_spark
     # Longer than the path of a socket may be.
     folder = tmp_path_factory.mktemp("spark") / ("a" * 100)
-    settings = SparkSettings("test", "delivery.lanes.worker_daemon", folder, slots=4, heap_mb=512)
+    settings = SparkSettings(
+        "test", "delivery.lanes.worker_daemon", folder, task_places=4, heap_mb=512
+    )
     with running_spark(settings) as session:
         found = TaskJobs(session.sparkContext, look)
         yield found

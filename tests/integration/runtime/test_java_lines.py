@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from shared.runtime.spark.session import SparkSettings, running_spark
 daemon, folder = "delivery.lanes.worker_daemon", Path(sys.argv[1])
-settings = SparkSettings("test", daemon, folder, service="delivery", slots=1, heap_mb=512)
+settings = SparkSettings("test", daemon, folder, service="delivery", task_places=1, heap_mb=512)
 with running_spark(settings) as spark:
     log = spark._jvm.org.apache.logging.log4j.LogManager.getLogger("{_LOGGER}")
     log.info("nobody needs this")

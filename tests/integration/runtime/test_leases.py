@@ -62,19 +62,19 @@ def test_slots_move_in_order_and_what_stays_is_not_interrupted(kafka: Cluster) -
         a, b, c = works
         async with AsyncExitStack() as stays, AsyncExitStack() as leaves:
             await stays.enter_async_context(member(servers, group, a, session_s=LONG_S))
-            await until(lambda: a.held == ALL)
+            await until(lambda: a.owned == ALL)
             await stays.enter_async_context(member(servers, group, b, session_s=LONG_S))
-            await until(lambda: len(b.held) == SLOTS // 2)
-            of_b = b.held
+            await until(lambda: len(b.owned) == SLOTS // 2)
+            of_b = b.owned
             await leaves.enter_async_context(member(servers, group, c, session_s=LONG_S))
-            await until(lambda: {len(w.held) for w in works} == {5, 6})
-            assert b.held < of_b
-            kept = b.held
+            await until(lambda: {len(w.owned) for w in works} == {5, 6})
+            assert b.owned < of_b
+            kept = b.owned
             await leaves.aclose()
-            await until(lambda: a.held | b.held == ALL)
-            assert len(a.held) == len(b.held)
-            assert kept < b.held
-        assert not any(work.held for work in works)
+            await until(lambda: a.owned | b.owned == ALL)
+            assert len(a.owned) == len(b.owned)
+            assert kept < b.owned
+        assert not any(work.owned for work in works)
 
     asyncio.run(scenario())
     assert_one_owner_at_a_time(deeds)
@@ -91,9 +91,9 @@ def test_what_does_not_come_to_its_end_is_dropped_and_moves_on(kafka: Cluster) -
 
     async def scenario() -> None:
         async with member(servers, group, slow, session_s=LONG_S, drain_s=0.2):
-            await until(lambda: slow.held == ALL)
+            await until(lambda: slow.owned == ALL)
             async with member(servers, group, other, session_s=LONG_S):
-                await until(lambda: len(other.held) == SLOTS // 2)
+                await until(lambda: len(other.owned) == SLOTS // 2)
 
     asyncio.run(scenario())
     assert_one_owner_at_a_time(deeds)
@@ -112,16 +112,16 @@ def test_one_slot_that_hangs_holds_up_no_other_even_of_who_leaves(kafka: Cluster
         await leaves.enter_async_context(
             member(servers, group, one, session_s=LONG_S, drain_s=PATIENCE_S)
         )
-        await until(lambda: one.held == ALL)
+        await until(lambda: one.owned == ALL)
         async with member(servers, group, other, session_s=LONG_S):
-            await until(lambda: len(other.held) == SLOTS // 2 - 1)
-            assert last < one.held
+            await until(lambda: len(other.owned) == SLOTS // 2 - 1)
+            assert last < one.owned
             leaving = asyncio.create_task(leaves.aclose())
-            await until(lambda: other.held == ALL - last)
-            assert one.held == last
+            await until(lambda: other.owned == ALL - last)
+            assert one.owned == last
             one.let_go.set()
             await leaving
-            await until(lambda: other.held == ALL)
+            await until(lambda: other.owned == ALL)
 
     asyncio.run(scenario())
     assert_one_owner_at_a_time(deeds)
@@ -145,18 +145,18 @@ def test_the_killed_and_the_frozen_are_taken_over_and_the_frozen_gives_up(
     async def scenario() -> None:
         # Unlike the two others, this process may be busy for as long as a short session lasts.
         async with member(servers, group, work, session_s=LONG_S):
-            await until(lambda: len(work.held) in {5, 6} and last(deeds_of(frozen_one)) == "begin")
+            await until(lambda: len(work.owned) in {5, 6} and last(deeds_of(frozen_one)) == "begin")
             await until(lambda: last(deeds_of(killed_one)) == "begin")
             killed_one.kill()
             frozen_one.send(signal.SIGSTOP)
             before = len(deeds_of(frozen_one))
             async with asyncio.timeout(60):
-                await until(lambda: work.held == ALL)
+                await until(lambda: work.owned == ALL)
             frozen_one.send(signal.SIGCONT)
             await until(lambda: len(deeds_of(frozen_one)) >= before + 2)
             came_back = deeds_of(frozen_one)[before:]
             assert [deed.what for deed in came_back[:2]] == ["drop", "begin"]
-            await until(lambda: len(work.held) == SLOTS // 2)
+            await until(lambda: len(work.owned) == SLOTS // 2)
 
     try:
         asyncio.run(scenario())
@@ -178,14 +178,14 @@ def test_positions_are_taken_from_whoever_has_them_and_from_no_other(kafka: Clus
             await admin.create_missing([spec])
         positions = FencedPositions(servers, group)
         async with member(servers, group, works[0], session_s=LONG_S) as a:
-            await until(lambda: works[0].held == ALL)
+            await until(lambda: works[0].owned == ALL)
             assert await positions.read() == {}
             await positions.write({where: Reach(3, 7, 12), beside: Reach(1, 1)}, lambda: a.standing)
             former, stranger = a.standing, a.standing._replace(member_id="stranger")
             # The member keeps the position while others come and go.
             writing = asyncio.create_task(keep_writing(positions, beside, a))
             async with member(servers, group, works[1], session_s=LONG_S):
-                await until(lambda: len(works[1].held) == SLOTS // 2)
+                await until(lambda: len(works[1].owned) == SLOTS // 2)
                 with pytest.raises(IllegalGenerationError):
                     await positions.write({where: Reach(2, 2)}, lambda: former)
                 with pytest.raises(UnknownMemberIdError):
@@ -216,15 +216,15 @@ def test_nobody_loses_anything_for_a_restart_of_kafka(tmp_path: Path, jars_cache
         async with AsyncExitStack() as stays:
             for work in (a, b):
                 await stays.enter_async_context(member(servers, group, work, session_s=LONG_S))
-            await until(lambda: len(a.held) == len(b.held) == SLOTS // 2)
-            had, count = (a.held, b.held), len(deeds)
+            await until(lambda: len(a.owned) == len(b.owned) == SLOTS // 2)
+            had, count = (a.owned, b.owned), len(deeds)
             cluster.child(1).kill()
             await asyncio.to_thread(restart, cluster, 1)
-            assert (a.held, b.held) == had
+            assert (a.owned, b.owned) == had
             await stays.enter_async_context(member(servers, group, c, session_s=LONG_S))
-            await until(lambda: {len(work.held) for work in works} == {5, 6})
-            assert a.held < had[0]
-            assert b.held < had[1]
+            await until(lambda: {len(work.owned) for work in works} == {5, 6})
+            assert a.owned < had[0]
+            assert b.owned < had[1]
             assert {deed.what for deed in deeds[count:]} == {"finish", "finished", "begin"}
 
     with Cluster(folder=tmp_path / "kafka", cache=jars_cache) as cluster:

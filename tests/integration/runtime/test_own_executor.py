@@ -38,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, no_spark: None) -> Iterator[
         name="test",
         worker_daemon="pipelines.worker_daemon",
         folder=tmp_path_factory.mktemp("spark"),
-        slots=4,
+        task_places=4,
         heap_mb=512,
         executor_mb=512,
         has_rows_in_jvm=True,

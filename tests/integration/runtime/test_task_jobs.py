@@ -30,7 +30,9 @@ def jobs(
 ) -> Iterator[TaskJobs[tuple[int, str, int]]]:
     del no_spark
     folder = tmp_path_factory.mktemp("spark")
-    settings = SparkSettings("test", "delivery.lanes.worker_daemon", folder, slots=8, heap_mb=512)
+    settings = SparkSettings(
+        "test", "delivery.lanes.worker_daemon", folder, task_places=8, heap_mb=512
+    )
     with running_spark(settings) as spark:
         yield TaskJobs(spark.sparkContext, told)
 

@@ -119,7 +119,7 @@ class MemoryRetrier(RetryLoop):
             )
 
     async def begin_with(self, *slots: int) -> None:
-        self.member.held |= frozenset(slots)
+        self.member.owned |= frozenset(slots)
         self.begin(frozenset(slots))
         assert await self._look()
 

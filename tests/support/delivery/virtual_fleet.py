@@ -108,34 +108,34 @@ class VirtualFleet:
             return
         if machine.is_new or self.at_ms >= machine.look_at_ms:
             machine.is_new, machine.look_at_ms = False, self.at_ms + LOOK_MS
-            held = self._held(machine)
-            is_left = not is_sent_to(held.flow.tasks, now_ms=now_ms)
-            if not (is_left and not held.flow.neighbours.mine.wants):
-                self._close(machine, held)
+            locked = self._locked(machine)
+            is_left = not is_sent_to(locked.flow.tasks, now_ms=now_ms)
+            if not (is_left and not locked.flow.neighbours.mine.wants):
+                self._close(machine, locked)
 
     def _ask(self, machine: VirtualMachine, task: int, ended: list[Request]) -> None:
         name = f"{machine.name}.{task}"
         count = sum(each[1] == task for each in machine.under_way)
         if not ended and (machine.waiting < self.batch or self.at_ms < machine.wakes[task]):
             if machine.joined[task] and not count and machine.waiting < self.batch:
-                held = self._held(machine)
-                held.leave(name)
+                locked = self._locked(machine)
+                locked.leave(name)
                 machine.joined[task] = False
-                self._close(machine, held)
+                self._close(machine, locked)
             return
-        held = self._held(machine)
+        locked = self._locked(machine)
         machine.joined[task] = True
         for _, _, attempt, took_ms, is_probe in ended:
             done = EndedRequest(attempt, classify(attempt), self.batch, took_ms, took_ms, is_probe)
-            held.enter(done, roll=self.dice.random())
+            locked.enter(done, roll=self.dice.random())
         while machine.waiting >= self.batch:
-            answer = held.ask(name, running_count=count)
+            answer = locked.ask(name, running_count=count)
             if isinstance(answer, NotNow):
                 wait_ms = answer.until_ms - self._now_ms(machine)
                 machine.wakes[task] = self.at_ms + min(wait_ms, 1_000)
                 break
             assert isinstance(answer, Start)
-            held.start(event_count=self.batch)
+            locked.start(event_count=self.batch)
             attempt, took_ms = self.answer(self.at_ms)
             is_probe = answer.is_probe
             machine.under_way.append((self.at_ms + took_ms, task, attempt, took_ms, is_probe))
@@ -144,22 +144,22 @@ class VirtualFleet:
                 machine.probe_ms.append(self.at_ms)
             machine.waiting -= self.batch
             count += 1
-        held.runs(name, count)
-        self._close(machine, held)
+        locked.runs(name, count)
+        self._close(machine, locked)
 
     def _now_ms(self, machine: VirtualMachine) -> int:
         return NOW_MS + int(self.at_ms) + machine.ahead_ms
 
-    def _held(self, machine: VirtualMachine) -> LockedFlow:
+    def _locked(self, machine: VirtualMachine) -> LockedFlow:
         now_ms, record = self._now_ms(machine), machine.record
         record = going_on(record, machine.known, self.limits, store=machine.name, now_ms=now_ms)
         return LockedFlow(record.flow, self.limits, now_ms, record)
 
-    def _close(self, machine: VirtualMachine, held: LockedFlow) -> None:
-        told = held.to_publish()
+    def _close(self, machine: VirtualMachine, locked: LockedFlow) -> None:
+        told = locked.to_publish()
         if told is not None:
             self.log.append((self.at_ms + TOLD_MS, told))
-        machine.record = held.record
+        machine.record = locked.record
 
     def sent(self, begin_s: float, end_s: float) -> list[float]:
         """Return the times in that span at which any machine sent a request."""

@@ -35,6 +35,7 @@ from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.kafka.config_records import write_config
 from tests.support.kafka.kafka_log import read_all
 from tests.support.pipelines.installed_functions import install
+from tests.support.servers.authority import Authority
 from tests.support.servers.trace_collector import TraceCollector, trace_collector
 
 # The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
@@ -218,8 +219,17 @@ def traces() -> Iterator[TraceCollector]:
 
 
 @pytest.fixture(scope="session")
+def trusted(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Return the authority whose certificates that Hifi trusts."""
+    return Authority(tmp_path_factory.mktemp("trusted"))
+
+
+@pytest.fixture(scope="session")
 def hifi_stack(
-    tmp_path_factory: pytest.TempPathFactory, jars_cache: Path, traces: TraceCollector
+    tmp_path_factory: pytest.TempPathFactory,
+    jars_cache: Path,
+    traces: TraceCollector,
+    trusted: Authority,
 ) -> Iterator[Stack]:
     """Start one Hifi for all tests that need all of it: each start costs two Spark drivers."""
     settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
@@ -230,6 +240,7 @@ def hifi_stack(
         **QUICK_INTERVALS,
         **STATEMENT_KEY,
         "HIFI_OTLP_ENDPOINT": traces.url,
+        "SSL_CERT_FILE": str(trusted.file),
         "PYTHONPATH": os.pathsep.join(paths),
     }
     stack = Stack(settings, environ=environ, say=lambda _: None)

@@ -15,7 +15,7 @@ from tests.integration.deploy.test_probes import jvms_of
 from tests.support.deploy.stack_fixtures import fetch, wait_until
 
 SPARK_HOME = Path(pyspark.__file__).parent
-SLOTS = 12
+TASK_PLACES = 12
 _HERE = "--host", "127.0.0.1"
 # Without these settings executors get no secrets.
 _LOCK = """
@@ -27,12 +27,12 @@ spark.network.crypto.enabled  true
 
 @dataclass
 class Standalone:
-    """A cluster, each of whose workers has the slots of one executor."""
+    """A cluster, each of whose workers has the places of one executor."""
 
     folder: Path
     page: str
     address: str
-    slots: int = SLOTS
+    task_places: int = TASK_PLACES
     workers: list[Child] = field(default_factory=list)
 
     @property
@@ -43,7 +43,7 @@ class Standalone:
     def start_worker(self) -> Child:
         name = f"worker{len(self.workers)}"
         place = ("--work-dir", f"{self.folder / name}", "--webui-port", "0")
-        size = ("--cores", f"{self.slots}", "--memory", "6g")
+        size = ("--cores", f"{self.task_places}", "--memory", "6g")
         log = self.folder / f"{name}.log"
         worker = started("worker", log, self.conf, *size, *place, self.address)
         self.workers.append(worker)
@@ -69,14 +69,16 @@ class Standalone:
 
 
 @contextmanager
-def standalone(folder: Path, *, workers: int = 1, slots: int = SLOTS) -> Iterator[Standalone]:
+def standalone(
+    folder: Path, *, workers: int = 1, task_places: int = TASK_PLACES
+) -> Iterator[Standalone]:
     conf = folder / "conf"
     conf.mkdir(exist_ok=True)
     (conf / "spark-defaults.conf").write_text(_LOCK)
     port, page = pick_free(2)
     ports = ("--port", f"{port}", "--webui-port", f"{page}")
     master = started("master", folder / "master.log", conf, *ports)
-    spark = Standalone(folder, f"http://127.0.0.1:{page}", f"spark://127.0.0.1:{port}", slots)
+    spark = Standalone(folder, f"http://127.0.0.1:{page}", f"spark://127.0.0.1:{port}", task_places)
     try:
         wait_until(lambda: bool(fetch(f"{spark.page}/json/")), what="there is a master")
         for _ in range(workers):

@@ -39,7 +39,7 @@ class FakeStore:
     publisher: Publisher
     problem: Problem | None = None
     topics: dict[str, int] = field(default_factory=dict)
-    held: int | None = 48 * DAY_MS
+    reserved: int | None = 48 * DAY_MS
     states: dict[str, PipelineState] = field(default_factory=dict)
     # The beginnings of streams from which Kafka has deleted records.
     begins: dict[str, list[int]] = field(default_factory=dict)
@@ -124,6 +124,6 @@ class FakeStore:
     async def pipeline_states(self) -> PipelineStates:
         return self.states
 
-    async def held_ms(self, stream: str) -> int | None:
+    async def reserved_ms(self, stream: str) -> int | None:
         assert stream in self.config.configuration.removed_streams
-        return self.held
+        return self.reserved

@@ -30,8 +30,8 @@ class Links:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
         self._whole: dict[int, asyncio.Event] = {}
-        # Bytes that each broker's links have held since they were cut.
-        self._held: dict[int, int] = {}
+        # Bytes that each broker's links have kept back since they were cut.
+        self._kept_back: dict[int, int] = {}
 
     def open(self, ports: Mapping[int, Sequence[int]]) -> None:
         """Listen; raise OSError where this machine lacks some of these loopback addresses."""
@@ -50,13 +50,13 @@ class Links:
 
     def cut(self, broker_id: int) -> None:
         """From now on, let no bytes pass between this broker and the others."""
-        self._held[broker_id] = 0
+        self._kept_back[broker_id] = 0
         self._loop.call_soon_threadsafe(self._whole[broker_id].clear)
 
     def mend(self, broker_id: int) -> int:
-        """Restore the links; return how many bytes were held."""
+        """Restore the links; return how many bytes were kept back."""
         self._loop.call_soon_threadsafe(self._whole[broker_id].set)
-        return self._held.pop(broker_id, 0)
+        return self._kept_back.pop(broker_id, 0)
 
     def _ask(self, what: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(what, self._loop).result(_PATIENCE_S)
@@ -103,7 +103,7 @@ class Links:
     async def _pass(self, ends: tuple[int, int], piece: bytes) -> None:
         for end in ends:
             if not self._whole[end].is_set():
-                self._held[end] = self._held.get(end, 0) + len(piece)
+                self._kept_back[end] = self._kept_back.get(end, 0) + len(piece)
                 await self._whole[end].wait()
 
     async def _end(self) -> None:

@@ -33,13 +33,13 @@ class NotedWork:
     who: str
     deeds: list[MemberStep]
     drain_s: float = 0.02
-    held: frozenset[int] = frozenset()
+    owned: frozenset[int] = frozenset()
     # Slots whose work ends only when `let_go` is set.
     hangs: frozenset[int] = frozenset()
     let_go: asyncio.Event = field(default_factory=asyncio.Event)
 
     def begin(self, slots: frozenset[int]) -> None:
-        self.held |= slots
+        self.owned |= slots
         self._note("begin", slots)
 
     async def finish(self, slots: frozenset[int]) -> None:
@@ -47,11 +47,11 @@ class NotedWork:
         await asyncio.sleep(self.drain_s)
         if slots & self.hangs:
             await self.let_go.wait()
-        self.held -= slots
+        self.owned -= slots
         self._note("finished", slots)
 
     def drop(self, slots: frozenset[int]) -> None:
-        self.held -= slots
+        self.owned -= slots
         self._note("drop", slots)
 
     def _note(self, what: str, slots: frozenset[int]) -> None:

@@ -98,21 +98,21 @@ class Neighbour:
         return {probe: count for probe, count in found.items() if count}
 
     async def live(self) -> None:
-        async with AsyncExitStack() as held:
-            enter = held.enter_async_context
+        async with AsyncExitStack() as resources:
+            enter = resources.enter_async_context
             server = await enter(small_server(self._take))
             await asyncio.to_thread(self._set_up, server)
             async with httpx.AsyncClient(timeout=_TIMEOUT_S) as client:
                 cookie = await sign_in(client, self.site.console, self.site.key)
             gateway = QuickClient(self.site.gateway, self.site.headers)
             console = QuickClient(self.site.console, {"cookie": cookie})
-            held.callback(gateway.close)
-            held.callback(console.close)
+            resources.callback(gateway.close)
+            resources.callback(console.close)
             consumer = new_consumer(self.kafka)
             topic = stream_topic(self.output)
             consumer.assign([TopicPartition(topic, nth) for nth in range(_PARTITIONS)])
             await consumer.start()
-            held.push_async_callback(consumer.stop)
+            resources.push_async_callback(consumer.stop)
             tasks = [
                 asyncio.create_task(each)
                 for each in (

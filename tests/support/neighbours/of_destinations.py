@@ -19,7 +19,7 @@ class _WithServer(WorstTenant):
     every_s: ClassVar[float] = 0.5
 
     async def prepare(self) -> None:
-        server = await self._held.enter_async_context(small_server(self._answer))
+        server = await self._resources.enter_async_context(small_server(self._answer))
         await self.make("streams", self.name("in"))
         for nth in range(self.count):
             path = "streams", self.name("in"), "destinations", f"worst-{nth}"

@@ -81,7 +81,7 @@ class Channels(WorstTenant):
     proofs: ClassVar = {"requests without an answer": 1, "asked": 10}
 
     async def prepare(self) -> None:
-        server = await self._held.enter_async_context(small_server(self._hang))
+        server = await self._resources.enter_async_context(small_server(self._hang))
         for nth in range(20):
             body = {"via": "webhook", "url": f"{server}/{nth}"}
             await self.make("channels", self.name(f"{nth}"), body=body)

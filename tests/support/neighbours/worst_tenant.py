@@ -39,7 +39,7 @@ class WorstTenant(ABC):
         self.site = site
         self.happened: Counter[str] = Counter()
         self._made: list[tuple[str, ...]] = []
-        self._held = AsyncExitStack()
+        self._resources = AsyncExitStack()
         self.client: httpx.AsyncClient
 
     @abstractmethod
@@ -56,8 +56,8 @@ class WorstTenant(ABC):
     async def at_home(self) -> AsyncIterator[None]:
         """Prepare the tenant; all that it has created is gone after the block."""
         limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=64)
-        async with self._held:
-            self.client = await self._held.enter_async_context(
+        async with self._resources:
+            self.client = await self._resources.enter_async_context(
                 httpx.AsyncClient(timeout=_TIMEOUT_S, limits=limits)
             )
             try:

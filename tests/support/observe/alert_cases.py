@@ -33,8 +33,8 @@ def pipeline_is(word: str, cause: str) -> str:
 
 EXECUTOR_ENDED = 'hifi_pipelines_executor_ended_total{pipeline="sales",tenant="acme"}'
 OLDEST = f"hifi_observe_oldest_age_seconds{{{BILLING}}}"
-LAG = f'hifi_observe_lag_seconds{{{BILLING},stage="end to end",since="accepted",quantile="0.95"}}'
-LAG_LABELS = {**DESTINATION, "stage": "end to end", "since": "accepted", "quantile": "0.95"}
+LAG = f'hifi_observe_lag_seconds{{{BILLING},stage="end to end",since="accepted",percentile="95"}}'
+LAG_LABELS = {**DESTINATION, "stage": "end to end", "since": "accepted", "percentile": "95"}
 CASES = [
     Case(
         "HifiLossOverOnePercent",
@@ -65,8 +65,8 @@ CASES = [
     ),
     Case(
         "HifiCannotTell",
-        {f"hifi_observe_overdue_minutes{{{BILLING}}}": "1x60"},
-        {f"hifi_observe_overdue_minutes{{{BILLING}}}": "1x10 0x60"},
+        {f"hifi_observe_overdue_checks{{{BILLING}}}": "1x60"},
+        {f"hifi_observe_overdue_checks{{{BILLING}}}": "1x10 0x60"},
         "12m",
         "Nobody can tell whether orders/billing has lost events",
         DESTINATION,
@@ -75,8 +75,8 @@ CASES = [
     Case(
         "HifiCannotTell",
         # A week of minutes, with a restart of Hifi in between.
-        {f"hifi_observe_overdue_minutes{{{BILLING}}}": "10068x20 _ _ 10069x60"},
-        {f"hifi_observe_overdue_minutes{{{BILLING}}}": "10068x10 0x60"},
+        {f"hifi_observe_overdue_checks{{{BILLING}}}": "10068x20 _ _ 10069x60"},
+        {f"hifi_observe_overdue_checks{{{BILLING}}}": "10068x10 0x60"},
         "25m",
         "Nobody can tell whether orders/billing has lost events",
         DESTINATION,
@@ -84,8 +84,8 @@ CASES = [
     ),
     Case(
         "HifiUnreadableRecords",
-        {"hifi_observe_unreadable_count": "0 3x10"},
-        {"hifi_observe_unreadable_count": "0x10"},
+        {"hifi_observe_unreadable_records": "0 3x10"},
+        {"hifi_observe_unreadable_records": "0x10"},
         "1m",
         "3 records prove nothing: the audit could not read them",
         {},

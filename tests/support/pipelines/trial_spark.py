@@ -17,7 +17,7 @@ class LockedSpark:
 
     def __init__(self, folders: pytest.TempPathFactory) -> None:
         self._folders = folders
-        self._held = ExitStack()
+        self._resources = ExitStack()
         self._session: SparkSession | None = None
 
     def session(self) -> "SparkSession":
@@ -26,12 +26,12 @@ class LockedSpark:
             from pipelines.judging.sandbox import trial_session  # noqa: PLC0415
 
             trial = trial_session(self._folders.mktemp("spark"))
-            self._session = self._held.enter_context(trial)
+            self._session = self._resources.enter_context(trial)
         return self._session
 
     def end(self) -> None:
         self._session = None
-        self._held.close()
+        self._resources.close()
 
 
 @pytest.fixture(scope="session")

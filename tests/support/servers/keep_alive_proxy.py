@@ -89,10 +89,10 @@ def keeping_alive(*targets: Target) -> Iterator[KeepAliveProxy]:
     @contextlib.asynccontextmanager
     async def clients() -> AsyncIterator[None]:
         limits = httpx.Limits(max_connections=500, keepalive_expiry=KEEP_S)
-        async with contextlib.AsyncExitStack() as held:
+        async with contextlib.AsyncExitStack() as resources:
             for target in targets:
                 client = httpx.AsyncClient(timeout=30, limits=limits)
-                target.client = await held.enter_async_context(client)
+                target.client = await resources.enter_async_context(client)
             yield
 
     with in_a_thread(proxy, clients):

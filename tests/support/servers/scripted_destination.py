@@ -1,6 +1,7 @@
 """A real HTTP destination for tests: it keeps its requests and answers as a test says."""
 
 import json
+import ssl
 import threading
 import time
 from collections import Counter
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
@@ -52,8 +54,9 @@ class _Server(ThreadingHTTPServer):
 
 
 class ScriptedDestination:
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, certificate: tuple[Path, Path] | None = None) -> None:
         self.script = script
+        self._scheme = "https" if certificate else "http"
         self.requests: list[Request] = []
         # Only requests with a 2xx answer: those that the destination claims to have.
         self.accepted: list[Request] = []
@@ -61,11 +64,18 @@ class ScriptedDestination:
         self._changed = threading.Condition(self._lock)
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            # Each connection's handshake is in its own thread.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/hook"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}/hook"
 
     @property
     def accepted_ids(self) -> Counter[str]:
@@ -138,8 +148,11 @@ class ScriptedDestination:
 
 
 @contextmanager
-def scripted_destination(script: Script | None = None) -> Iterator[ScriptedDestination]:
-    destination = ScriptedDestination(script or always(200))
+def scripted_destination(
+    script: Script | None = None, *, certificate: tuple[Path, Path] | None = None
+) -> Iterator[ScriptedDestination]:
+    """Run a destination; with a certificate and its key, it speaks HTTPS."""
+    destination = ScriptedDestination(script or always(200), certificate)
     destination.start()
     try:
         yield destination

@@ -37,6 +37,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     said = "; ".join(f"{why} ({count})" for why, count in counts.most_common())
     terminalreporter.line(f"{len(skipped)} tests were skipped: {said}.")
     if path := os.environ.get(_LIST):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         with Path(path).open("a") as file:
             file.writelines(f"{why}\n" for _, why in skipped)
 

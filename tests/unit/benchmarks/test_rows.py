@@ -22,6 +22,7 @@ def row(day: str = "30", processor: str = "AMD EPYC 7B13", **figures: Any) -> Ro
         "commit": f"c{day}",
         "cores": 2,
         "processor": processor,
+        "core_speed": 100,
         **figures,
     }
 
@@ -32,8 +33,8 @@ OLD = row("20", ratio_batch_1=1.0, p99_ms_batch_100=20.0, errors=0)
 @pytest.mark.parametrize(
     ("figures", "lines"),
     [
-        ({"ratio_batch_1": 0.86}, ["no change beyond noise (EPYC, 2 cores)"]),
-        ({"ratio_batch_1": 1.15}, ["no change beyond noise (EPYC, 2 cores)"]),
+        ({"ratio_batch_1": 0.86}, ["no change beyond noise (EPYC, 2 cores, core speed 100)"]),
+        ({"ratio_batch_1": 1.15}, ["no change beyond noise (EPYC, 2 cores, core speed 100)"]),
         ({"ratio_batch_1": 0.84}, ["worse: ratio_batch_1 0.84, was 1.0 (2026-11-20, c20)"]),
         ({"ratio_batch_1": 1.16}, ["better: ratio_batch_1 1.16, was 1.0 (2026-11-20, c20)"]),
         ({"p99_ms_batch_100": 28}, ["worse: p99_ms_batch_100 28, was 20.0 (2026-11-20, c20)"]),
@@ -49,7 +50,7 @@ OLD = row("20", ratio_batch_1=1.0, p99_ms_batch_100=20.0, errors=0)
             {"rss_mb": 300},
             ["new: rss_mb 300, no row from such a machine has it, misses its target of 256"],
         ),
-        ({"rounds": 1}, ["no change beyond noise (EPYC, 2 cores)"]),
+        ({"rounds": 1}, ["no change beyond noise (EPYC, 2 cores, core speed 100)"]),
     ],
 )
 def test_each_figure_that_changed_beyond_noise_has_a_line(
@@ -68,7 +69,7 @@ def test_a_target_that_is_still_missed_has_a_line() -> None:
 def test_small_figures_have_room_for_noise() -> None:
     idle = {"bench": "idle", "cores_fresh": 0.10}
     assert list(changes(row() | idle | {"cores_fresh": 0.13}, [row("20") | idle])) == [
-        "idle: no change beyond noise (EPYC, 2 cores)"
+        "idle: no change beyond noise (EPYC, 2 cores, core speed 100)"
     ]
 
 
@@ -80,12 +81,29 @@ def test_each_figure_is_compared_with_the_newest_row_that_has_it() -> None:
     ]
 
 
-@pytest.mark.parametrize("other", [{"processor": "Intel(R) Xeon(R) CPU"}, {"cores": 4}])
+@pytest.mark.parametrize(
+    "other",
+    [{"processor": "Intel(R) Xeon(R) CPU"}, {"cores": 4}, {"core_speed": 83}, {"core_speed": 121}],
+)
 def test_another_kind_of_machine_is_nothing_to_compare_with(other: dict[str, Any]) -> None:
     now = row(ratio_batch_1=0.1) | other
     assert list(changes(now, [OLD])) == [
-        f"gateway: nothing to compare with: no row is from such a machine ({machine(now)})"
+        (
+            "gateway: nothing to compare with: no row is from such a machine"
+            f" ({machine(now)}, core speed {now['core_speed']})"
+        )
     ]
+
+
+def test_a_machine_whose_speed_is_almost_the_same_is_alike() -> None:
+    (line,) = changes(row(ratio_batch_1=0.7, core_speed=119), [OLD])
+    assert line.startswith("gateway: worse: ratio_batch_1 0.7, was 1.0")
+
+
+def test_a_row_without_a_speed_says_nothing_of_a_machine_with_one() -> None:
+    old = {name: value for name, value in OLD.items() if name != "core_speed"}
+    (line,) = changes(row(ratio_batch_1=0.1), [old])
+    assert "nothing to compare with" in line
 
 
 def test_another_bench_is_nothing_to_compare_with() -> None:

@@ -74,7 +74,7 @@ def test_a_batch_has_as_many_events_as_it_may(put: Put) -> None:
 def test_memory_holds_what_it_may_to_the_byte_in_whatever_batches(put: Put, count_max: int) -> None:
     bound = buffer(count_max=count_max, bytes_max=10 * (100 + EVENT_OVERHEAD_BYTES))
     put(bound, *[100] * 10)
-    assert bound.held_bytes == 10 * (100 + EVENT_OVERHEAD_BYTES)
+    assert bound.used_bytes == 10 * (100 + EVENT_OVERHEAD_BYTES)
     with pytest.raises(FullError):
         put(bound, 0)
     bound.flush(is_on=True)
@@ -113,7 +113,7 @@ def test_those_put_at_once_stand_as_if_put_singly() -> None:
     many.put_many([b"x" * size for size in sizes[4:]], stretches, wait_s=0)
     places = [place for _, first, count in stretches for place in range(first, first + count)]
     assert places == [place for _, place in singly]
-    assert many.held_bytes == one.held_bytes
+    assert many.used_bytes == one.used_bytes
     cut = []
     while (batch := taken(one)) is not None:
         cut.append(batch)
@@ -134,18 +134,18 @@ def test_where_room_ends_those_before_stay() -> None:
 
 
 def test_a_text_stands_among_others_as_its_lines_would() -> None:
-    held = buffer(count_max=6)
+    small = buffer(count_max=6)
     stretches: list[Stretch] = []
-    held.put(b"a", wait_s=0)
-    assert held.put_text(b"b\nc\n", 2, stretches, wait_s=0)
-    _, nth = held.put(b"d", wait_s=0)
+    small.put(b"a", wait_s=0)
+    assert small.put_text(b"b\nc\n", 2, stretches, wait_s=0)
+    _, nth = small.put(b"d", wait_s=0)
     assert [(first, count) for _, first, count in stretches] == [(1, 2)]
     assert nth == 3
-    assert not held.put_text(b"e\nf\ng\n", 3, stretches, wait_s=0), "one line more than a batch"
-    assert held.put_text(b"e\nf\n", 2, stretches, wait_s=0)
-    batch = held.take(timeout_s=0)
+    assert not small.put_text(b"e\nf\ng\n", 3, stretches, wait_s=0), "one line more than a batch"
+    assert small.put_text(b"e\nf\n", 2, stretches, wait_s=0)
+    batch = small.take(timeout_s=0)
     assert batch is not None
-    assert batch.charged_bytes == held.held_bytes == 6 * (1 + EVENT_OVERHEAD_BYTES)
+    assert batch.charged_bytes == small.used_bytes == 6 * (1 + EVENT_OVERHEAD_BYTES)
     assert batch.body == b"a\nb\nc\nd\ne\nf\n"
     assert batch.part((1, 4)).lines == [b"b", b"e"]
     assert b"\n".join(batch.lines) == batch.body == b"a\nb\nc\nd\ne\nf"

@@ -15,6 +15,7 @@ from shared.config.credentials import (
     Bearer,
     ClientCertificate,
     OAuth2,
+    Proxy,
     change_secrets,
     secrets_of,
 )
@@ -26,6 +27,7 @@ from shared.event.topics import NAME_PATTERN
 SHOP = Destination("orders", "shop", "https://shop.example/in")
 SEALED = "sealed:v1:gAAAAA"
 PEM = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
+PROXY = "http://proxy.example:3128"
 OAUTH = {"kind": "oauth2", "token_url": "https://a/t", "client_id": "me", "client_secret": SEALED}
 
 names = st.from_regex(NAME_PATTERN, fullmatch=True)
@@ -41,7 +43,7 @@ destinations = st.builds(
     Destination,
     stream=names,
     name=names,
-    url=st.sampled_from(["http://a", "https://[::1]:8443/x?y=z", "https://b\u00fccher.example/"]),
+    url=st.sampled_from(["https://a", "https://[::1]:8443/x?y=z", "https://b\u00fccher.example/"]),
     body_format=st.sampled_from(get_args(BodyFormat)),
     batch_count_max=st.integers(1, 10_000),
     batch_bytes_max=st.integers(1, 64 * 1_048_576),
@@ -55,6 +57,8 @@ destinations = st.builds(
     secret_headers=st.dictionaries(st.sampled_from(["x-key", "x-token"]), sealed),
     auth=auths,
     client_certificate=st.none() | st.builds(ClientCertificate, st.just(PEM), sealed),
+    proxy=st.none() | st.builds(Proxy, st.just(PROXY), names, st.none() | sealed),
+    http2=st.booleans(),
     signing_secrets=st.lists(sealed, max_size=2).map(tuple),
     order=st.sampled_from(["none", "key"]),
     retry_on=st.frozensets(st.integers(400, 499), max_size=4),
@@ -107,6 +111,8 @@ def test_a_destination_is_written_like_this() -> None:
         "secret_headers": {},
         "auth": {"kind": "basic", "username": "me", "password": SEALED},
         "client_certificate": None,
+        "proxy": None,
+        "http2": False,
         "signing_secrets": [],
         "order": "none",
         "retry_on": [],
@@ -322,12 +328,14 @@ def test_a_secret_is_found_by_its_path() -> None:
     fields = {
         "auth": {"kind": "basic", "username": "me", "password": "p"},
         "client_certificate": None,
+        "proxy": {"url": PROXY, "username": "me", "password": "q"},
         "secret_headers": {"x-key": "k"},
         "signing_secrets": ["a", "b"],
         "url": "https://u",
     }
     assert dict(secrets_of(fields)) == {
         "auth.password": "p",
+        "proxy.password": "q",
         "secret_headers.x-key": "k",
         "signing_secrets.0": "a",
         "signing_secrets.1": "b",
@@ -340,6 +348,8 @@ def test_a_secret_is_found_by_its_path() -> None:
     [
         ({}, {"url": "https://other.example/in"}, True),
         ({}, {"headers": {"x-team": "a"}}, True),
+        ({}, {"proxy": Proxy(PROXY)}, True),
+        ({}, {"http2": True}, True),
         ({"is_paused": True}, {}, True),
         ({"is_disabled": True}, {}, True),
         ({"is_paused": True}, {"is_disabled": True}, False),

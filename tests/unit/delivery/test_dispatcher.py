@@ -85,8 +85,8 @@ def drained(
             batches = [tried_batches(events, TO)]
             rows += clock.run(dispatcher.drain(batches, box_end_s=box_end_s))
         dispatcher.permits.leave()
-    with store.hold(LIMITS, now_ms=NOW_MS) as held:
-        return rows, courier.request_count, held.flow
+    with store.lock(LIMITS, now_ms=NOW_MS) as locked:
+        return rows, courier.request_count, locked.flow
 
 
 @given(

@@ -15,6 +15,8 @@ from shared.event.topic_safety import (
     examine_disk,
     examine_elr,
     examine_jars,
+    examine_login,
+    examine_machine,
     examine_marks,
     examine_port,
     examine_python,
@@ -216,6 +218,34 @@ def test_python(version: tuple[int, ...], grade: str) -> None:
     found = examine_python(version, path="/usr/bin/python3")
     assert found.grade == grade
     assert "/usr/bin/python3" in found.says
+
+
+def test_little_memory_is_a_note_that_says_what_to_do() -> None:
+    found = examine_machine(cores=2, memory_bytes=8 * 10**9)
+    assert (found.grade, found.says) == ("good", "2 processors, 8.0 GB of memory")
+    found = examine_machine(cores=1, memory_bytes=2 * 10**9)
+    assert (found.grade, found.says[:32]) == ("note", "1 processor, 2.0 GB of memory: `")
+    assert "more memory" in found.mend
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "protocol", "read"),
+    [
+        ("PLAIN", "SASL_PLAINTEXT", "password"),
+        ("OAUTHBEARER", "SASL_PLAINTEXT", "token"),
+        ("PLAIN", "SASL_SSL", ""),
+        ("SCRAM-SHA-512", "SASL_PLAINTEXT", ""),
+        ("AWS_MSK_IAM", "SASL_SSL", ""),
+        (None, "PLAINTEXT", ""),
+    ],
+)
+def test_a_login_that_others_can_read_is_a_note(
+    mechanism: str | None, protocol: str, read: str
+) -> None:
+    found = examine_login(mechanism, is_encrypted=protocol == "SASL_SSL")
+    assert found.grade == ("note" if read else "good")
+    assert found.says.endswith(f"can read the {read}" if read else mechanism or "by certificate")
+    assert ("SASL_SSL" in found.mend) is bool(read)
 
 
 def test_missing_jars_are_a_note_because_they_are_fetched() -> None:

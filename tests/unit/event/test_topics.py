@@ -142,17 +142,17 @@ def test_a_name_is_held_until_the_last_of_its_events_must_be_gone() -> None:
         for spec in specs
         if spec.name in {"hifi.stream.orders", "hifi.retry.30s", "hifi.retry.8h", topics.DEAD}
     }
-    assert topics.held_ms(["30s", "8h"], kept) == (4 + 7 + 30 + 7) * DAY_MS
+    assert topics.reserved_ms(["30s", "8h"], kept) == (4 + 7 + 30 + 7) * DAY_MS
     # The topics' present settings count, not the planned ones.
     kept["hifi.stream.orders"]["retention.ms"] = str(100 * DAY_MS)
-    assert topics.held_ms(["30s", "8h"], kept) == (4 + 7 + 100 + 7) * DAY_MS
-    assert topics.held_ms([], {}) == 0
+    assert topics.reserved_ms(["30s", "8h"], kept) == (4 + 7 + 100 + 7) * DAY_MS
+    assert topics.reserved_ms([], {}) == 0
 
 
 @pytest.mark.parametrize("retention_ms", ["-1", "9223372036854775807"])
 def test_a_name_is_held_for_ever_where_its_events_are(retention_ms: str) -> None:
     kept = {"hifi.stream.orders": {"retention.ms": retention_ms, "segment.ms": "1"}}
-    assert topics.held_ms(["30s"], kept) is None
+    assert topics.reserved_ms(["30s"], kept) is None
 
 
 def test_a_mark_outlives_its_letter_whatever_segments_they_are_in() -> None:
@@ -185,7 +185,7 @@ def test_what_grows_with_the_traffic_has_as_many_partitions_as_are_set() -> None
 
 def test_a_cluster_that_does_not_tell_of_segments_keeps_them_for_kafkas_week() -> None:
     kept = {topics.DEAD: {"retention.ms": str(DAY_MS)}}
-    assert topics.held_ms([], kept) == 8 * DAY_MS
+    assert topics.reserved_ms([], kept) == 8 * DAY_MS
 
 
 def test_what_a_pipeline_keeps_has_a_topic_for_each_generation() -> None:

@@ -12,7 +12,7 @@ from shared.flow.learning import counted, learned, shifted
 from shared.flow.neighbours import STALE_MS, Neighbours, StoreNews
 from shared.flow.rate_gate import RateGate
 from shared.flow.rejects import HALVES_IN_ROW
-from shared.flow.sharing import TaskShare
+from shared.flow.sharing import SendingTask
 from tests.support.suite.samples import NOW_MS
 from tests.unit.flow.test_flow import LIMITS
 
@@ -172,7 +172,7 @@ def go_on(kept: FlowRecord, published: FlowRecord) -> FlowRecord:
 
 
 def test_a_file_hears_of_others_and_is_not_changed_by_hearing_it_again() -> None:
-    sending = {"t": TaskShare(NOW_MS + 9_000, 1)}
+    sending = {"t": SendingTask(NOW_MS + 9_000, 1)}
     ours = FlowRecord(Flow(tasks=sending, retry_tokens=3.0), store="m", updated_at_ms=NOW_MS)
     theirs = a_record("a", replace(a_flow((1, 0, 0)), breaker=OPEN), NOW_MS + 2)
     both = go_on(ours, theirs)
@@ -195,7 +195,7 @@ def test_who_does_not_send_goes_on_from_the_later_record_but_not_behind_what_it_
 
 def test_beside_others_it_is_published_once_a_second_and_when_it_leaves() -> None:
     company = replace(COMPANY, mine=StoreNews(NOW_MS, 1, 1))
-    flow = Flow(neighbours=company, tasks={"t": TaskShare(NOW_MS + 60_000, 1)})
+    flow = Flow(neighbours=company, tasks={"t": SendingTask(NOW_MS + 60_000, 1)})
     record = FlowRecord(flow, store="m", updated_at_ms=NOW_MS, published_at_ms=NOW_MS)
     assert not record.is_to_publish(now_ms=NOW_MS + 999)
     assert record.is_to_publish(now_ms=NOW_MS + 1_000)

@@ -24,7 +24,7 @@ from shared.config.configuration import (
     Replacement,
     Stream,
 )
-from shared.config.credentials import Bearer
+from shared.config.credentials import Bearer, Proxy
 from shared.config.destination import Destination
 from shared.config.model import ConfigObject
 from shared.config.pipeline import Pipeline
@@ -87,6 +87,7 @@ SECRETS = [
     replace(SHOP, headers={"x-api-key": "s3cret"}),
     replace(SHOP, secret_headers={"x-api-key": SEALED}),
     replace(SHOP, signing_secrets=(SEALED,)),
+    replace(SHOP, proxy=Proxy("http://proxy.example:3128", "s3cret", SEALED)),
     replace(SHOP, url="https://user@shop.example/s3cret2?s3cret"),
     replace(SHOP, others={"of_a_newer_hifi": "s3cret"}),
 ]

@@ -1,5 +1,7 @@
 """A destination's recent answers are counted per request, bounded, and shown as text."""
 
+import html
+import json
 from dataclasses import replace
 
 from msgspec import structs
@@ -7,7 +9,7 @@ from msgspec import structs
 from console.pages.destinations.destination_parts import answers_section, settings_section
 from observe.lag.answers import RecentAnswers
 from observe.lag.progress import WINDOW_MS, Progress
-from shared.config.credentials import Bearer
+from shared.config.credentials import Bearer, Proxy
 from shared.config.destination import Destination
 from shared.proof.last_answer import FailedTry
 from shared.proof.overview import Answers, RefusedRequest
@@ -93,10 +95,18 @@ def test_settings_are_shown_and_secrets_are_not() -> None:
     to = Destination(
         "orders", "lake", "https://lake.example/in", rate_per_s=7,
         auth=Bearer(sealed), headers={"x-team": "data"}, secret_headers={"x-key": sealed},
+        proxy=Proxy("http://proxy.example:3128", "hifi", sealed),
     )  # fmt: skip
-    page = str(settings_section(to))
+    page = html.unescape(str(settings_section(to)))
     assert "sealed" not in page
-    assert page.count("set, but never shown") == 2
+    assert page.count("set, but never shown") == 3
+    proxy = {"url": "http://proxy.example:3128", "username": "hifi"}
+    assert json.dumps(proxy | {"password": "set, but never shown"}) in page
+    # Defaults within a setting are omitted.
+    open_proxy = replace(to, proxy=Proxy("http://proxy.example:3128"))
+    assert '{"url": "http://proxy.example:3128"}' in html.unescape(
+        str(settings_section(open_proxy))
+    )
     assert "x-team" in page
     assert "null" not in page
     assert "[]" not in page

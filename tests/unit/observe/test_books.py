@@ -390,7 +390,7 @@ def test_a_minute_that_waits_for_its_statement_stays_open() -> None:
     books.take(evidence([claim(M0, 0, 6)], delivered=[(0, 6)]))
     here = world(6, end=6)
     findings = books.judge(here, AT_ONCE, {})
-    books.close(findings, here, AT_ONCE, held={(TOPIC, M0)})
+    books.close(findings, here, AT_ONCE, uncompared={(TOPIC, M0)})
     assert (len(books.ledgers[TOPIC].times_ms()), books.acked(TOPIC, M0)) == (1, 6)
     books.close(findings, here, AT_ONCE)
     assert books.ledgers[TOPIC].times_ms() == []

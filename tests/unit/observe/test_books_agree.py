@@ -137,7 +137,9 @@ def live_books(hifi: Hifi) -> Balance:
 def audited_books(hifi: Hifi) -> Balance:
     evidence = Evidence(
         [Claim(TOPIC, number, M0, 0, COUNT, M0, (0, 0, 0)) for number in range(PARTITIONS)],
-        records={(kind, TO, TOPIC, number): held for (kind, number), held in hifi.records.items()},
+        records={
+            (kind, TO, TOPIC, number): offsets for (kind, number), offsets in hifi.records.items()
+        },
     )
     for receipt in hifi.receipts:
         evidence.take_sheet(receipt.to_json())

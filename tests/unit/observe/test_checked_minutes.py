@@ -177,7 +177,7 @@ def test_a_loss_of_one_neither_closes_nor_settles_what_is_open_for_another() -> 
     here = World({TOPIC: [TO, still]}, {TO: {WHERE: 2}}, {WHERE: (0, 3)}, NOW)
     later = replace(here, now_ms=NOW + 9 * CLOSED_KEPT_MS)
     for world in (here, later, later):
-        books.close(books.judge(world, AT_ONCE, {}), world, AT_ONCE, held={(TOPIC, M0)})
+        books.close(books.judge(world, AT_ONCE, {}), world, AT_ONCE, uncompared={(TOPIC, M0)})
         books.close(books.judge(world, AT_ONCE, {}), world, AT_ONCE)
         assert len(books.ledgers[TOPIC].times_ms()) == 2
         assert not any(books.ledgers[TOPIC].checked.values())

@@ -55,10 +55,10 @@ def test_of_a_long_list_the_cell_that_has_changed_is_sent(
     monkeypatch.setattr(live, "STEP_S", 0.001)
     first, second = asyncio.run(_news(iter([a_page(1), a_page(1), a_page(2_000)])))
     assert set(first["regions"]) == {"list"}
-    held = taken([], first["regions"]["list"])
-    assert "".join(held) == a_page(1).regions[1].content
+    shown = taken([], first["regions"]["list"])
+    assert "".join(shown) == a_page(1).regions[1].content
     assert second["status"] == "well"
-    assert "".join(taken(held, second["regions"]["list"])) == a_page(2_000).regions[1].content
+    assert "".join(taken(shown, second["regions"]["list"])) == a_page(2_000).regions[1].content
     (text,) = [each for each in second["regions"]["list"] if isinstance(each, str)]
     assert "2000" in text
     # The whole page is 10 kB.

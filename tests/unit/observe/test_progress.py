@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from observe.lag.progress import (
-    SLOT_S,
-    SLOTS,
+    STEP_S,
+    STEPS,
     WINDOW_MS,
     Progress,
     Rolling,
@@ -223,6 +223,7 @@ def test_what_an_archive_has_is_pending_from_where_its_reader_is() -> None:
         ("breaker_open", "breaker open"),
         ("paused", "parked"),
         ("held", "parked"),
+        ("proxy_failed", "parked"),
         ("status_503", "failed attempt"),
         ("timeout", "failed attempt"),
     ],
@@ -279,6 +280,7 @@ def test_a_receipt_of_long_ago_counts_and_tells_nothing_of_the_last_minutes() ->
         (WAITING, "breaker_open", "failed"),
         (WAITING, "status_429", "rate_limited"),
         (WAITING, "token_unavailable", "failed"),
+        (WAITING, "proxy_failed", "failed"),
         (WAITING, "budget_used_up", ""),
         (WAITING, "paused", ""),
     ],
@@ -311,8 +313,8 @@ def test_the_past_falls_out_of_a_rolling_window() -> None:
     for minute in range(30):
         rolling.add(100, 2, now_ms=minute * 60_000)
     now_ms = 29 * 60_000
-    assert rolling.read(now_ms=now_ms).count == 2 * SLOTS * SLOT_S // 60
-    assert Quantiles.of(rolling.read(now_ms=now_ms + SLOTS * SLOT_S * 1000)) is None
+    assert rolling.read(now_ms=now_ms).count == 2 * STEPS * STEP_S // 60
+    assert Quantiles.of(rolling.read(now_ms=now_ms + STEPS * STEP_S * 1000)) is None
 
 
 def test_a_step_says_what_became_of_events_and_requests_and_how_late_they_were() -> None:

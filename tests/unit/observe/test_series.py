@@ -129,11 +129,11 @@ def test_a_file_of_another_release_is_begun_anew_and_one_that_was_cut_is_read(
     ring.close()
     os.truncate(path, path.stat().st_size - 10)
     ring = RingFile(path, width=2, names_max=9)
-    assert list(ring.slots) == ["a"]
+    assert list(ring.rings) == ["a"]
     assert ring.read("a", 0, FIRST, 90)[-1] == (10.0, 7.0)
     ring.close()
     wide = RingFile(path, width=3, names_max=9)
-    assert not wide.slots
+    assert not wide.rings
     assert wide.newest == 0
 
 
@@ -144,21 +144,21 @@ def test_places_that_a_lost_machine_left_empty_are_given_to_others(tmp_path: Pat
         assert ring.enter(name, iter(()))
         ring.write(name, 0, FIRST, (float(ord(name)), 7.0))
     ring.end_step(FIRST)
-    places = sorted(ring.slots.values())
+    rings = sorted(ring.rings.values())
     ring.close()
     whole = path.stat().st_size
-    place_bytes = (whole - 4_096) // 3
+    ring_bytes = (whole - 4_096) // 3
     with path.open("r+b") as file:
-        for place in places[:2]:
-            file.seek(4_096 + place * place_bytes)
-            file.write(bytes(place_bytes))
+        for number in rings[:2]:
+            file.seek(4_096 + number * ring_bytes)
+            file.write(bytes(ring_bytes))
     ring = RingFile(path, width=2, names_max=3)
-    assert list(ring.slots) == ["c"]
+    assert list(ring.rings) == ["c"]
     for name in ("d", "e"):
         assert ring.enter(name, iter(()))
         assert ring.read(name, 0, FIRST, 1) == [None]
     assert not ring.enter("f", iter(()))
-    assert sorted(ring.slots.values()) == places
+    assert sorted(ring.rings.values()) == rings
     assert ring.read("c", 0, FIRST, 1) == [(99.0, 7.0)]
     assert path.stat().st_size == whole
 

@@ -81,7 +81,7 @@ def test_others_go_on_between_two_that_are_alone() -> None:
 
 
 def test_what_does_not_end_holds_up_others_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alone, "_HELD_BACK_S", 0.01)
+    monkeypatch.setattr(alone, "_WAIT_S_MAX", 0.01)
 
     async def run() -> list[str]:
         turns, told = ExecutorTurns(), list[str]()
@@ -168,7 +168,7 @@ def test_what_writes_to_a_sink_has_its_time_though_it_is_alone(
         seen.append(seconds_max)
         return nullcontext()
 
-    task = Mock(sink=sink, share=Mock(earlier={}))
+    task = Mock(sink=sink, portion=Mock(earlier={}))
     monkeypatch.setattr(job_module, "_bounded", bounded)
     monkeypatch.setattr(job_module, "_worked_on", lambda *_: {task: Results()})
     settings = Mock(job_s_max=60.0, sink_job_s_max=300.0)

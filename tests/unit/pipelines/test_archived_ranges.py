@@ -13,7 +13,7 @@ from msgspec import structs
 from pipelines.archive import archive_reads
 from pipelines.archive.archive_reads import ArchiveReads, Gone
 from pipelines.lanes.book import PipelineBook
-from pipelines.lanes.shares import PlannedJob
+from pipelines.lanes.portions import PlannedJob
 from pipelines.parts.archive_source import ArchiveAwayError, kept_record, kept_rows
 from pipelines.settings import PipelinesSettings
 from shared.config.configuration import Configuration
@@ -120,23 +120,23 @@ def test_it_reads_the_archive_to_where_kafka_begins_and_then_kafka(
     made(tmp_path, 10, 30)
     made(tmp_path, 30, 45)
     ground.begin(PIPELINE, 12)
-    assert [job.shares[0].ranges for job in ground.book.plan(0.0)] == [{TWO: (0, 5)}]
+    assert [job.portions[0].ranges for job in ground.book.plan(0.0)] == [{TWO: (0, 5)}]
     ground.book.lanes[PIPELINE.lane_id].is_under_way = False
     ground.book.lanes[PIPELINE.lane_id].reaches[TWO] = Reach(5, 5)
     ground.look(PIPELINE)
     assert ground.notes == ["reads from the archive kept since 2026-11-24T06:00:00.010Z, 28 events"]
     job = ground.job()
-    (share,) = job.shares
-    assert (share.ranges, share.is_archived, job.is_shared) == ({ONE: (12, 40)}, True, False)
-    batches = [*kept_rows(ONE, share.ranges[ONE], share.earlier[ONE])]
+    (portion,) = job.portions
+    assert (portion.ranges, portion.is_archived, job.is_shared) == ({ONE: (12, 40)}, True, False)
+    batches = [*kept_rows(ONE, portion.ranges[ONE], portion.earlier[ONE])]
     offsets = [at for each in batches for at in each.column("offset").to_pylist()]
     assert offsets == [*range(12, 40)]
-    record = kept_record(ONE, 39, share.earlier[ONE])
+    record = kept_record(ONE, 39, portion.earlier[ONE])
     assert record is not None
     assert record.timestamp_ms == AT_MS + 39
     ground.end(job)
-    (share,) = ground.job().shares
-    assert (share.ranges, share.earlier) == ({ONE: (40, 60)}, {})
+    (portion,) = ground.job().portions
+    assert (portion.ranges, portion.earlier) == ({ONE: (40, 60)}, {})
     ground.book.lanes[PIPELINE.lane_id].is_under_way = False
     ground.look(PIPELINE)
     assert ground.notes[1:] == [""]
@@ -151,19 +151,19 @@ def test_a_job_has_of_an_archive_what_is_known_to_be_there(ground: Ground, tmp_p
     ground.look(PIPELINE)
     assert ground.gone == [{ONE: (5, 10)}]
     job = ground.job()
-    assert job.shares[0].ranges == {ONE: (10, 20)}
+    assert job.portions[0].ranges == {ONE: (10, 20)}
     ground.end(job)
     assert ground.book.plan(0.0) == [], "the archive has not been listed yet"
     ground.look(PIPELINE)
     assert ground.gone[1:] == [{ONE: (20, 30)}]
-    assert ground.job().shares[0].ranges == {ONE: (30, 40)}
+    assert ground.job().portions[0].ranges == {ONE: (30, 40)}
 
 
 def test_what_no_archive_has_is_passed_by_to_where_kafka_begins(ground: Ground) -> None:
     ground.begin(PIPELINE, 12)
     ground.look(PIPELINE)
     assert ground.gone == [{ONE: (12, 40)}]
-    assert ground.job().shares[0].ranges == {ONE: (40, 60), TWO: (0, 5)}
+    assert ground.job().portions[0].ranges == {ONE: (40, 60), TWO: (0, 5)}
 
 
 def test_one_that_is_new_begins_at_its_time_as_far_as_the_archive_has_it(
@@ -202,7 +202,7 @@ def test_what_is_damaged_is_named_and_stops_its_pipeline_until_it_is_mended(
     job = ground.job()
     (tmp_path / said.path).unlink()
     with pytest.raises(ArchiveAwayError, match=f"{said.path} is missing"):
-        kept_record(ONE, 12, job.shares[0].earlier[ONE])
+        kept_record(ONE, 12, job.portions[0].earlier[ONE])
     ground.book.held_up(job, 0.0)
     ground.book.over(job)
     assert ground.book.lanes[PIPELINE.lane_id].earlier.unknown({ONE: 12}) == {ONE: 12}
@@ -252,11 +252,13 @@ def test_archives_are_read_in_half_of_the_places(ground: Ground, tmp_path: Path)
             ground.book.lanes[f"x.{nth}"].earlier.hide({ONE: 40})
             ground.book.lanes[f"x.{nth}"].earlier.found(ONE, piece)
     jobs = ground.book.plan(0.0)
-    assert [job.shares[0].is_archived for job in jobs] == [True, True, False, False]
+    assert [job.portions[0].is_archived for job in jobs] == [True, True, False, False]
     for job in jobs:
         ground.end(job)
     again = ground.book.plan(2.0)
-    assert sum(job.shares[0].is_archived for job in again) == 2, "the archive places are free again"
+    assert sum(job.portions[0].is_archived for job in again) == 2, (
+        "the archive places are free again"
+    )
 
 
 def test_of_an_archive_a_job_has_the_oldest(ground: Ground, tmp_path: Path) -> None:
@@ -273,4 +275,4 @@ def test_of_an_archive_a_job_has_the_oldest(ground: Ground, tmp_path: Path) -> N
         lane.earlier.found(where, replace(piece, objects=(Laid(later, first),)))
         lane.reaches[where] = Reach(0, 0)
         ground.book.see_ends({where: 40})
-    assert ground.job().shares[0].ranges.keys() == {ONE, TWO, KafkaPartition(ONE.topic, 4)}
+    assert ground.job().portions[0].ranges.keys() == {ONE, TWO, KafkaPartition(ONE.topic, 4)}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pipelines.lanes.book import PipelineBook
-from pipelines.lanes.shares import PipelineShare, PlannedJob
+from pipelines.lanes.portions import PipelinePortion, PlannedJob
 from tests.unit.pipelines.test_pipeline_book import (
     PLACES,
     book_of,
@@ -24,7 +24,7 @@ def test_who_was_at_work_when_an_executor_ended_is_tried_alone() -> None:
     bad, good = book.plan(0.0)
     assert who([bad, good]) == [["t.bad"], ["t.good"]]
     assert all(book.is_suspect(each) for each in (bad, good))
-    assert [each.shares[0].ranges for each in (bad, good)] == [
+    assert [each.portions[0].ranges for each in (bad, good)] == [
         dict.fromkeys(PLACES, (0, 1_000))
     ] * 2
     end_well(book, good)
@@ -71,7 +71,7 @@ def test_rests_begin_with_a_job_that_a_new_executor_has_done() -> None:
     have(book, 1)
     assert ends(book, "t.bad", 0.0) == 10.0
     bad, good = (
-        PlannedJob((PipelineShare(it.id, {}, it.life),), is_shared=False)
+        PlannedJob((PipelinePortion(it.id, {}, it.life),), is_shared=False)
         for it in book.lanes.values()
     )
     # Neither giving up the event that ended an executor nor closing a window needs an executor.
@@ -95,8 +95,8 @@ def found_at(poison: int, book: PipelineBook, *, bad: int | None = None) -> list
             now_s = again_s
         (job,) = book.plan(now_s)
         assert book.is_suspect(job)
-        begin, end = job.shares[0].ranges.get(PLACES[1], (0, 0))
-        is_last, has_poison = job.shares[0].is_one_event, begin <= poison < end
+        begin, end = job.portions[0].ranges.get(PLACES[1], (0, 0))
+        is_last, has_poison = job.portions[0].is_one_event, begin <= poison < end
         if has_poison and not is_last:
             book.offended(job, now_s)
             book.failed(job)
@@ -134,7 +134,7 @@ def test_what_a_sink_has_begun_with_is_not_cut_for_a_suspicion() -> None:
     book.suspect(job, 0.0)
     book.over(job)
     (again,) = book.plan(0.0)
-    assert again.shares[0].ranges == job.shares[0].ranges
+    assert again.portions[0].ranges == job.portions[0].ranges
     assert book.is_suspect(again)
 
 

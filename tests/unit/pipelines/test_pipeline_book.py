@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from pipelines.lanes.book import SHARED_EVENTS_MAX, SHARED_JOBS_MAX, SHARES_MAX, PipelineBook
+from pipelines.lanes.book import PORTIONS_MAX, SHARED_EVENTS_MAX, SHARED_JOBS_MAX, PipelineBook
 from pipelines.lanes.gathering import Gathering
-from pipelines.lanes.shares import PlannedJob
+from pipelines.lanes.portions import PlannedJob
 from shared.event.record import KafkaPartition
 from shared.runtime.kafka.leases.fenced_positions import Reach
 
@@ -54,7 +54,7 @@ def have(book: PipelineBook, end: int) -> None:
 
 
 def who(jobs: list[PlannedJob]) -> list[list[str]]:
-    return [[share.lane_id for share in job.shares] for job in jobs]
+    return [[portion.lane_id for portion in job.portions] for job in jobs]
 
 
 def end_well(
@@ -74,15 +74,15 @@ def test_who_is_well_shares_a_job_and_nobody_is_in_two() -> None:
     assert book.plan(0.0) == []
     end_well(book, job)
     (job,) = book.plan(0.0)
-    assert job.shares[0].ranges == dict.fromkeys(PLACES, (10, 20))
+    assert job.portions[0].ranges == dict.fromkeys(PLACES, (10, 20))
 
 
 def test_a_job_is_shared_by_so_many_and_there_are_so_many_shared_jobs() -> None:
-    lanes = [f"t.{number}" for number in range(SHARES_MAX * SHARED_JOBS_MAX + 3)]
+    lanes = [f"t.{number}" for number in range(PORTIONS_MAX * SHARED_JOBS_MAX + 3)]
     book = book_of(*lanes)
     have(book, 10)
     jobs = book.plan(0.0)
-    assert [len(job.shares) for job in jobs] == [SHARES_MAX] * SHARED_JOBS_MAX
+    assert [len(job.portions) for job in jobs] == [PORTIONS_MAX] * SHARED_JOBS_MAX
     for job in jobs:
         end_well(book, job)
     assert who(book.plan(1.0)) == [lanes[-3:]], "the longest wait comes first"
@@ -97,7 +97,7 @@ def test_who_is_far_behind_goes_alone_with_more_at_a_time() -> None:
     shared, own = book.plan(0.0)
     assert (who([shared]), shared.is_shared) == ([["t.near"]], True)
     assert (who([own]), own.is_shared) == ([["t.far"]], False)
-    assert own.shares[0].ranges == {PLACES[0]: (0, FAR)}
+    assert own.portions[0].ranges == {PLACES[0]: (0, FAR)}
 
 
 def test_jobs_of_ones_own_are_counted_and_a_tenants_second_comes_after_each_others_first() -> None:
@@ -114,15 +114,15 @@ def test_what_may_have_been_written_is_a_repeat_and_nothing_else_is() -> None:
     book = book_of("t.a", at=5, until=8)
     have(book, 20)
     (job,) = book.plan(0.0)
-    assert job.shares[0].repeats == dict.fromkeys(PLACES, 8)
+    assert job.portions[0].repeats == dict.fromkeys(PLACES, 8)
     # The event was written without confirmation: all of the range is a repeat.
     book.held_up(job, now_s=0.0)
     book.over(job)
     (again,) = book.plan(0.0)
-    assert again.shares[0].repeats == dict.fromkeys(PLACES, 20)
+    assert again.portions[0].repeats == dict.fromkeys(PLACES, 20)
     end_well(book, again)
     have(book, 30)
-    assert book.plan(1.0)[0].shares[0].repeats == {}
+    assert book.plan(1.0)[0].portions[0].repeats == {}
 
 
 def test_who_is_held_up_waits_longer_each_time_and_holds_up_nobody() -> None:
@@ -178,13 +178,13 @@ def test_whatever_events_cannot_be_worked_on_each_is_found_alone_and_no_other_is
         if not jobs:
             break
         (job,) = jobs
-        (share,) = job.shares
-        events = {(it, n) for it, (low, high) in share.ranges.items() for n in range(low, high)}
+        (portion,) = job.portions
+        events = {(it, n) for it, (low, high) in portion.ranges.items() for n in range(low, high)}
         assert not events & (done | given_up), "an event is processed twice"
         if not events & poison:
             done |= events
             book.done(job, 0.1, now_s=0.0)
-        elif share.is_one_event:
+        elif portion.is_one_event:
             given_up |= events
             book.done(job, 0.1, now_s=0.0)
         else:
@@ -230,7 +230,7 @@ def test_a_job_of_an_earlier_life_says_nothing_of_who_has_come_back() -> None:
     (job,) = book.plan(0.0)
     book.leave("t.a")
     book.enter("t.a", "t", {where: Reach(30, 30) for where in PLACES})
-    assert not book.is_ours(job.shares[0])
+    assert not book.is_ours(job.portions[0])
     end_well(book, job)
     assert {reach.at for reach in book.lanes["t.a"].reaches.values()} == {30}
 
@@ -249,8 +249,8 @@ def test_a_log_that_has_lost_its_end_is_told_and_gone_on_with() -> None:
         book.move(lane, where, 20)
     have(book, 25)
     (job,) = book.plan(0.0)
-    assert job.shares[0].ranges == dict.fromkeys(PLACES, (20, 25))
-    assert job.shares[0].repeats == {}
+    assert job.portions[0].ranges == dict.fromkeys(PLACES, (20, 25))
+    assert job.portions[0].repeats == {}
 
 
 def sink_book(*lanes: str, sink_jobs_max: int = 4, at: int = 0, until: int = 0) -> PipelineBook:
@@ -273,29 +273,29 @@ def test_what_goes_to_a_sink_waits_for_more_by_time_and_by_number_and_never_shar
     first, second = book.plan(60.0)
     assert who([first, second]) == [["t.a"], ["t.b"]]
     assert first.is_elsewhere
-    assert first.shares[0].ranges == dict.fromkeys(PLACES, (0, 10))
+    assert first.portions[0].ranges == dict.fromkeys(PLACES, (0, 10))
     end_well(book, first)
     have(book, 250)
     (full,) = book.plan(61.0)
-    assert full.shares[0].ranges == dict.fromkeys(PLACES, (10, 110))
+    assert full.portions[0].ranges == dict.fromkeys(PLACES, (10, 110))
 
 
 def test_a_range_that_a_sink_may_have_is_done_again_as_it_was_and_nothing_beyond() -> None:
     book = sink_book("t.a", at=5, until=8)
     have(book, 1_000)
     (job,) = book.plan(0.0)
-    (share,) = job.shares
-    assert share.ranges == dict.fromkeys(PLACES, (5, 8))
-    assert [share.until(where) for where in PLACES] == [8, 8]
-    assert share.repeats == dict.fromkeys(PLACES, 8)
+    (portion,) = job.portions
+    assert portion.ranges == dict.fromkeys(PLACES, (5, 8))
+    assert [portion.until(where) for where in PLACES] == [8, 8]
+    assert portion.repeats == dict.fromkeys(PLACES, 8)
     book.held_up(job, 0.0)
     book.over(job)
     (again,) = book.plan(0.0)
-    assert again.shares[0].ranges == share.ranges
+    assert again.portions[0].ranges == portion.ranges
     end_well(book, again)
     (further,) = book.plan(0.0)
-    assert further.shares[0].ranges == dict.fromkeys(PLACES, (8, 108))
-    assert further.shares[0].repeats == {}
+    assert further.portions[0].ranges == dict.fromkeys(PLACES, (8, 108))
+    assert further.portions[0].repeats == {}
 
 
 def test_of_several_ranges_that_fail_each_is_tried_as_it_was_before_one_is_cut() -> None:
@@ -307,9 +307,9 @@ def test_of_several_ranges_that_fail_each_is_tried_as_it_was_before_one_is_cut()
         book.failed(job)
         book.over(job)
         (job,) = book.plan(0.0)
-        tried.append(job.shares[0].ranges)
+        tried.append(job.portions[0].ranges)
     assert tried == [{PLACES[0]: (0, 100)}, {PLACES[0]: (0, 50)}, {PLACES[0]: (0, 25)}]
-    assert job.shares[0].until(PLACES[0]) == 25
+    assert job.portions[0].until(PLACES[0]) == 25
 
 
 def test_sinks_that_are_away_leave_half_of_the_places_to_others() -> None:
@@ -335,12 +335,12 @@ def test_who_has_a_rate_gets_a_second_of_it_and_rests_until_it_is_over() -> None
     book.enter("t.slower", "t", {PLACES[1]: Reach(0, 0)}, slower)
     have(book, 10_000)
     jobs = book.plan(1.0)
-    assert [job.shares[0].ranges for job in jobs] == [{PLACES[0]: (0, 50)}, {PLACES[1]: (0, 1)}]
+    assert [job.portions[0].ranges for job in jobs] == [{PLACES[0]: (0, 50)}, {PLACES[1]: (0, 1)}]
     for job in jobs:
         end_well(book, job)
     assert book.plan(1.98) == []
     (job,) = book.plan(2.0)
-    assert job.shares[0].ranges == {PLACES[0]: (50, 100)}
+    assert job.portions[0].ranges == {PLACES[0]: (50, 100)}
     end_well(book, job)
     assert who(book.plan(11.1)) == [["t.slower"], ["t.slow"]]
 
@@ -351,12 +351,12 @@ def test_what_is_to_replace_another_reads_no_farther_than_that_has() -> None:
     lane = book.lanes["t.next"]
     lane.limits = {PLACES[0]: 30}
     (job,) = book.plan(0.0)
-    assert job.shares[0].ranges == {PLACES[0]: (0, 30)}
+    assert job.portions[0].ranges == {PLACES[0]: (0, 30)}
     end_well(book, job)
     assert book.plan(1.0) == []
     lane.limits = None
     (job,) = book.plan(2.0)
-    assert job.shares[0].ranges == {PLACES[0]: (30, 100), PLACES[1]: (0, 100)}
+    assert job.portions[0].ranges == {PLACES[0]: (30, 100), PLACES[1]: (0, 100)}
 
 
 def test_what_keeps_something_shares_a_job_with_nobody() -> None:

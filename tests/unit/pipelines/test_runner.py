@@ -15,7 +15,7 @@ from pipelines.jobs.losses import Losses
 from pipelines.jobs.outcomes import Results
 from pipelines.jobs.runner import JobRunner
 from pipelines.lanes.book import PipelineBook
-from pipelines.lanes.shares import PlannedJob
+from pipelines.lanes.portions import PlannedJob
 from pipelines.metrics import PipelineMetrics
 from pipelines.parts.blame import ExecutorEndedError
 from pipelines.settings import PipelinesSettings
@@ -134,8 +134,8 @@ class Ground:
         return jobs
 
     def _run(self, job: PlannedJob) -> None:
-        names = [share.lane_id.rpartition(":")[2] for share in job.shares]
-        work = [Task(document(name), it) for name, it in zip(names, job.shares, strict=True)]
+        names = [portion.lane_id.rpartition(":")[2] for portion in job.portions]
+        work = [Task(document(name), it) for name, it in zip(names, job.portions, strict=True)]
         asyncio.run(self.runner.run(job, work))
         self.book.over(job)
 
@@ -228,7 +228,7 @@ def test_more_than_one_event_that_fails_is_cut_and_nothing_is_given_up(
     ground.run()
     assert len(ground.writers.said) == 1
     (again,) = ground.book.plan(0.0)
-    assert again.shares[0].ranges == {WHERE: (0, 5)}
+    assert again.portions[0].ranges == {WHERE: (0, 5)}
 
 
 def test_whatever_else_goes_wrong_is_tried_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,8 +240,8 @@ def test_whatever_else_goes_wrong_is_tried_again_as_it_was(monkeypatch: pytest.M
     monkeypatch.setattr(runner_module, "run_job", job)
     ground.run()
     (again,) = ground.book.plan(time.monotonic())
-    assert again.shares[0].ranges == {WHERE: (0, 10)}
-    assert again.shares[0].repeats == {WHERE: 10}
+    assert again.portions[0].ranges == {WHERE: (0, 10)}
+    assert again.portions[0].repeats == {WHERE: 10}
 
 
 def test_what_kafka_has_deleted_is_passed_by_and_nothing_is_blamed_for_it(
@@ -263,7 +263,7 @@ def test_what_kafka_has_deleted_is_passed_by_and_nothing_is_blamed_for_it(
     assert reaches == told("a", 7, 10)
     assert ground.reach("a") == Reach(7, 10)
     (again,) = ground.book.plan(0.0)
-    assert again.shares[0].ranges == {WHERE: (7, 10)}
+    assert again.portions[0].ranges == {WHERE: (7, 10)}
 
 
 def test_what_is_gone_is_not_passed_by_before_kafka_has_been_told(

@@ -41,14 +41,14 @@ def test_the_same_offset_of_another_kafka_partition_is_another_event() -> None:
 
 
 def test_of_an_event_that_is_dead_many_times_one_row_is_held() -> None:
-    held: list[int] = []
+    allocated: list[int] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
         for nth in range(1_000):
             row: dict[str, Any] = {"partition": 0, "offset": 0, "nth": nth, "outcome": "dead"}
-            held.append(pa.total_allocated_bytes())
+            allocated.append(pa.total_allocated_bytes())
             yield pa.RecordBatch.from_pylist([{**row, "value": bytes(100_000)}])
 
     (made,) = whole_events(batches())
     assert made.num_rows == 1
-    assert max(held) - held[0] < 20 * 100_000
+    assert max(allocated) - allocated[0] < 20 * 100_000

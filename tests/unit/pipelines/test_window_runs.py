@@ -15,7 +15,7 @@ import pytest
 from pipelines.jobs.lane_states import LaneState, kept_for
 from pipelines.jobs.outcomes import Results
 from pipelines.lanes.book import PipelineBook
-from pipelines.lanes.shares import PipelineShare, PlannedJob
+from pipelines.lanes.portions import PipelinePortion, PlannedJob
 from pipelines.windows.partials import AHEAD_MS_MAX
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition
@@ -105,18 +105,18 @@ class Run:
         if self.job is None:
             now_s = self.now_ms / 1000
             for job in [*self.book.plan(now_s), *self.book.to_close(now_s)][:1]:
-                found, made = self.counted(job.shares[0])
+                found, made = self.counted(job.portions[0])
                 took_ms = 1 if job.is_quick else self.dice.randrange(50, 900)
                 self.job = (self.now_ms + took_ms, job, found, made)
 
-    def counted(self, share: PipelineShare) -> tuple[list[dict[str, Any]], Results]:
+    def counted(self, portion: PipelinePortion) -> tuple[list[dict[str, Any]], Results]:
         """Count the events of a job, as Spark does."""
         assert WINDOW is not None
         frontier_ms = self.keeper.kept.head.frontier_ms
         groups: dict[tuple[int, str], list[int]] = defaultdict(list)
         stored_ms: dict[KafkaPartition, int] = {}
         late = 0
-        for where, (begin, end) in share.ranges.items():
+        for where, (begin, end) in portion.ranges.items():
             for at_ms, says_ms, key in self.logs[where][begin:end]:
                 happened_ms = min(says_ms, at_ms + AHEAD_MS_MAX)
                 stored_ms[where] = max(at_ms, stored_ms.get(where, 0))
@@ -144,18 +144,18 @@ class Run:
 
     def end(self, job: PlannedJob, told: list[dict[str, Any]], made: Results) -> None:
         """Store all results of the job; only then do they count."""
-        share = job.shares[0]
-        change, _ = self.keeper.change(PIPELINE, share, made, PLACES, room=2**40)
+        portion = job.portions[0]
+        change, _ = self.keeper.change(PIPELINE, portion, made, PLACES, room=2**40)
         self.stored |= dict(change.records)
-        self.position |= {where: end for where, (_, end) in share.ranges.items()}
+        self.position |= {where: end for where, (_, end) in portion.ranges.items()}
         self.late += told[0]["late"]
         for row in change.rows:
             key = (row.group, row.start_ms)
             assert key not in self.counts, "a closed window was written again"
             self.counts[key] = json.loads(row.value)["n"]
             self.written_ms[key] = self.now_ms
-        self.keeper.is_done(change, share, made)
-        self.book.closes_at(share, self.keeper.kept.closes_at_ms)
+        self.keeper.is_done(change, portion, made)
+        self.book.closes_at(portion, self.keeper.kept.closes_at_ms)
         self.book.done(job, 0.1, self.now_ms / 1000)
         self.book.over(job)
         self.job = None

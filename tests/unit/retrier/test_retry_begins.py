@@ -14,8 +14,8 @@ def test_a_kafka_partition_without_a_leader_does_not_keep_the_others_from_being_
     async def scenario() -> None:
         hifi, health, stop = memory_retrier(), Health(), asyncio.Event()
         hifi.tiers.leaderless.add(B)
-        hifi.member.held, hifi.member.is_told = frozenset({0, 1}), True
-        hifi.begin(hifi.member.held)
+        hifi.member.owned, hifi.member.is_told = frozenset({0, 1}), True
+        hifi.begin(hifi.member.owned)
         hifi.fill(3, A)
         running = asyncio.create_task(hifi.run(stop, health, Pulse()))
         async with asyncio.timeout(10):
@@ -40,7 +40,7 @@ def test_what_goes_to_another_while_the_time_is_asked_for_is_not_begun_by_a_newe
             hifi.drop(frozenset({0}))
             await asyncio.sleep(0.2)
             # All leases were lost; now 1 is ours again, and another process has 0.
-            hifi.member.held, hifi.member._lapses_s = frozenset({1}), clock_s() + 20
+            hifi.member.owned, hifi.member._lapses_s = frozenset({1}), clock_s() + 20
             return await clock()
 
         hifi.broker.clock = late  # type: ignore[method-assign]

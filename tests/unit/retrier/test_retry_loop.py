@@ -73,8 +73,8 @@ def test_while_kafka_does_not_say_nothing_begins() -> None:
         told = hifi.told
         told.former = None
         hifi.fill(6, A)
-        hifi.member.held = frozenset({0})
-        hifi.begin(hifi.member.held)
+        hifi.member.owned = frozenset({0})
+        hifi.begin(hifi.member.owned)
         assert not await hifi._look()
         await hifi.settle()
         assert (hifi.jobs, hifi.kept.written) == ([], [])
@@ -160,7 +160,7 @@ def test_what_others_have_by_now_is_not_told_of_any_more() -> None:
         hifi._start_jobs()
         while not hifi.jobs:  # noqa: ASYNC110 - it is in a thread
             await asyncio.sleep(0.01)
-        hifi.member.held = frozenset()
+        hifi.member.owned = frozenset()
         hifi.drop(frozenset({0}))
         await asyncio.sleep(0)
         # Another process had the partition meanwhile, and this one gets it back.
@@ -182,13 +182,13 @@ def test_what_is_lost_while_kafka_is_asked_is_not_entered() -> None:
     async def scenario() -> None:
         hifi = memory_retrier({A: Reach(2, 2)})
         hifi.fill(4, A)
-        hifi.member.held = frozenset({0})
-        hifi.begin(hifi.member.held)
+        hifi.member.owned = frozenset({0})
+        hifi.begin(hifi.member.owned)
         read = hifi.kept.read
 
         async def read_late() -> dict[KafkaPartition, Reach]:
             known = await read()
-            hifi.member.held = frozenset()
+            hifi.member.owned = frozenset()
             hifi.drop(frozenset({0}))
             await asyncio.sleep(0)
             return known
@@ -217,7 +217,7 @@ def test_what_is_given_up_comes_to_its_end_first() -> None:
         may_end.set()
         await giving_up
         assert hifi.kept.known[A] == Reach(4, 4)
-        hifi.member.held -= {0}
+        hifi.member.owned -= {0}
         await asyncio.sleep(0)
         hifi.task = None
         hifi.fill(1, A, B)
@@ -262,11 +262,11 @@ def test_a_kafka_partition_that_is_added_is_read_from_its_beginning() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("slots", [2, 3, 4])
-def test_those_who_wait_for_the_slow_leave_slots_to_the_others(slots: int) -> None:
+@pytest.mark.parametrize("places", [2, 3, 4])
+def test_those_who_wait_for_the_slow_leave_places_to_the_others(places: int) -> None:
     async def scenario() -> None:
         hifi, may_end = memory_retrier(), threading.Event()
-        hifi.settings = SETTINGS.model_copy(update={"slots": slots})
+        hifi.settings = SETTINGS.model_copy(update={"task_places": places})
 
         def hang(job: DueJob) -> list[RangeEnd]:
             if OF_SLOW in job.ranges or KafkaPartition(SLOW, 1) in job.ranges:
@@ -279,7 +279,7 @@ def test_those_who_wait_for_the_slow_leave_slots_to_the_others(slots: int) -> No
         await hifi._look()
         hifi._start_jobs()
         running = [queue for queue in hifi._jobs if queue.lane != RETRIER]
-        assert len(running) == min(2, slots // 2)
+        assert len(running) == min(2, places // 2)
         may_end.set()
         await hifi.settle()
         assert len(hifi.at) == 4
@@ -299,7 +299,7 @@ def test_one_that_joins_repeats_nothing_and_what_a_dead_one_had_begun_is_labelle
         await first._look()
         first._start_jobs()
         await first.finish(frozenset({1}))
-        first.member.held -= {1}
+        first.member.owned -= {1}
         await second.begin_with(1)
         first.fill(1, A, B)
         await asyncio.gather(first.settle(), second.settle())
@@ -312,7 +312,7 @@ def test_one_that_joins_repeats_nothing_and_what_a_dead_one_had_begun_is_labelle
         first._start_jobs()
         while len(first.jobs) < 6:  # noqa: ASYNC110 - it is in a thread
             await asyncio.sleep(0.01)
-        first.member.held = frozenset()
+        first.member.owned = frozenset()
         first.fill(5, A)
         await second.begin_with(0)
         await second.settle()

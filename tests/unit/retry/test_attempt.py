@@ -96,6 +96,7 @@ FAILURES = {
     Failure.BUDGET_USED_UP: (PARK, False, False, False, False),
     Failure.SLOW_ANSWER: (PARK, True, False, False, False),
     Failure.RESOLVER_DOWN: (PARK, False, False, False, False),
+    Failure.PROXY_FAILED: (PARK, False, False, False, False),
     Failure.SECRET_UNAVAILABLE: (PARK, False, False, False, False),
     Failure.TOKEN_UNAVAILABLE: (PARK, False, False, False, False),
     Failure.INTERNAL: (PARK, False, False, False, False),

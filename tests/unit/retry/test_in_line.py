@@ -27,7 +27,7 @@ IN_LINE = Situation(
 )
 
 
-def held(decision: object) -> History:
+def waiting(decision: object) -> History:
     assert isinstance(decision, Hold)
     return decision.history
 
@@ -38,17 +38,17 @@ def test_it_waits_as_in_the_first_two_tiers_however_often_it_was_tried(
 ) -> None:
     """No tier is ever used up: only the deadline ends it."""
     before = a_history(attempt_count=attempts)
-    after = held(decided(before, Response(503), SCHEDULE, IN_LINE))
+    after = waiting(decided(before, Response(503), SCHEDULE, IN_LINE))
     assert after.attempt_count == attempts + 1
     assert after.not_before_ms == NOW_MS + 1_000 * wait_s
     assert after.last_attempt_at_ms == NOW_MS
 
 
 def test_the_destination_may_ask_for_longer_and_the_last_try_is_at_the_deadline() -> None:
-    asked = held(decided(a_history(), Response(503, retry_after="900"), SCHEDULE, IN_LINE))
+    asked = waiting(decided(a_history(), Response(503, retry_after="900"), SCHEDULE, IN_LINE))
     assert asked.not_before_ms == NOW_MS + 900_000
     late = replace(a_history(), deadline_at_ms=NOW_MS + 7_000)
-    last = held(decided(late, Response(503, retry_after="900"), SCHEDULE, IN_LINE))
+    last = waiting(decided(late, Response(503, retry_after="900"), SCHEDULE, IN_LINE))
     assert last.not_before_ms == NOW_MS + 7_000
     over = replace(a_history(), deadline_at_ms=NOW_MS)
     gone = decided(over, Response(503), SCHEDULE, IN_LINE)
@@ -69,10 +69,10 @@ def test_what_is_not_recoverable_ends_as_anywhere() -> None:
 
 
 def test_what_was_nobodys_fault_is_tried_again_at_once_nearly() -> None:
-    slow = held(decided(a_history(), NoResponse(Failure.SLOW_ANSWER), SCHEDULE, IN_LINE))
+    slow = waiting(decided(a_history(), NoResponse(Failure.SLOW_ANSWER), SCHEDULE, IN_LINE))
     assert (slow.not_before_ms, slow.attempt_count) == (NOW_MS + 1_000, 0)
     rejecting = replace(IN_LINE, is_held=True)
-    assert held(decided(a_history(), Response(403), SCHEDULE, rejecting)).attempt_count == 0
+    assert waiting(decided(a_history(), Response(403), SCHEDULE, rejecting)).attempt_count == 0
 
 
 def test_what_may_not_be_sent_now_waits_no_longer_than_a_persons_word_may_take() -> None:
@@ -82,9 +82,9 @@ def test_what_may_not_be_sent_now_waits_no_longer_than_a_persons_word_may_take()
         )
 
     hour_ms = NOW_MS + 3_600_000
-    assert held(refused(Failure.BREAKER_OPEN, hour_ms)).not_before_ms == NOW_MS + 300_000
-    assert held(refused(Failure.BREAKER_OPEN, NOW_MS + 500)).not_before_ms == NOW_MS + 500
-    assert held(refused(Failure.PAUSED, NOW_MS - 5)).not_before_ms == NOW_MS
+    assert waiting(refused(Failure.BREAKER_OPEN, hour_ms)).not_before_ms == NOW_MS + 300_000
+    assert waiting(refused(Failure.BREAKER_OPEN, NOW_MS + 500)).not_before_ms == NOW_MS + 500
+    assert waiting(refused(Failure.PAUSED, NOW_MS - 5)).not_before_ms == NOW_MS
     assert isinstance(refused(Failure.DISABLED, hour_ms), DeadLetter)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.java.cache_folder import default_cache
-from shared.runtime.java.ivy import fetched, ivy_xml, last_error
+from shared.runtime.java.ivy import fetched, file_name, ivy_xml, last_error
 from shared.runtime.java.jars import (
     LOCK_PATH,
     JarProgress,
@@ -17,10 +17,12 @@ from shared.runtime.java.jars import (
     missing_jars,
     read_lock,
 )
-from shared.runtime.java.jars_lock import lock_text
+from shared.runtime.java.jars_lock import _locked, lock_text
 from shared.runtime.setup_error import SetupError
 
 _DONE = "\t[SUCCESSFUL ] org.apache.kafka#kafka-clients;4.3.1!kafka-clients.jar (531ms)"
+
+_MSK = "software.amazon.msk:aws-msk-iam-auth:2.3.5:all"
 
 
 def _jar(artifact: str, data: bytes = b"bytes") -> LockedJar:
@@ -41,6 +43,7 @@ def test_the_lock_pins_what_the_design_names() -> None:
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
         "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     ]
+    assert [jar.coordinate for jar in lock["msk"]] == [_MSK]
 
 
 def test_making_the_lock_from_what_it_says_gives_the_same_bytes() -> None:
@@ -92,6 +95,25 @@ def test_ivy_is_asked_for_exactly_these_modules() -> None:
     assert (
         '<dependency org="a.b" name="c" rev="1" conf="default-&gt;*" transitive="false"/>' in text
     )
+
+
+def test_a_jar_with_a_classifier_is_one_of_several_of_its_module(tmp_path: Path) -> None:
+    assert file_name(_MSK) == "aws-msk-iam-auth-2.3.5-all.jar"
+    assert (
+        '><artifact name="aws-msk-iam-auth" type="jar" m:classifier="all"/></dependency>'
+        in ivy_xml([_MSK], transitive=False)
+    )
+    path = tmp_path / "software.amazon.msk" / "aws-msk-iam-auth" / "2.3.5" / file_name(_MSK)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"bytes")
+    jar = _locked(path)
+    assert (jar.coordinate, jar.size_bytes) == (_MSK, 5)
+    seen: list[JarProgress] = []
+    read_line = _report("msk", [jar], seen.append)
+    read_line(
+        "\t[SUCCESSFUL ] software.amazon.msk#aws-msk-iam-auth;2.3.5!aws-msk-iam-auth.jar (9ms)"
+    )
+    assert seen == [JarProgress("msk", "aws-msk-iam-auth-2.3.5-all.jar", 1, 1, 5, 5)]
 
 
 def test_the_line_with_the_cause_is_quoted() -> None:

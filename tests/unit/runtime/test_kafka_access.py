@@ -18,6 +18,7 @@ from shared.runtime.kafka.connection import (
     learn_access,
     spark_connection,
 )
+from shared.runtime.kafka.logins.msk import tokens_for
 from shared.runtime.kafka.settings import JAAS_VARIABLE, KafkaAccess, kafka_access
 from shared.runtime.kafka.spark_options import range_options, sink_options
 from shared.runtime.setup_error import SetupError
@@ -38,6 +39,11 @@ def enter(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(f"HIFI_KAFKA_{name.upper()}", value)
     kafka_access.cache_clear()
+
+
+def enter_msk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    enter(monkeypatch, protocol="SASL_SSL", mechanism="AWS_MSK_IAM")
 
 
 def enter_locked(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Authority:
@@ -108,6 +114,59 @@ def test_a_certificate_of_ours_is_for_both(monkeypatch: pytest.MonkeyPatch, tmp_
     assert kafka_access().caller == "the holder of HIFI_KAFKA_CERT_FILE"
 
 
+def test_our_clients_log_in_to_msk_with_tokens_for_its_region(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    enter_msk(monkeypatch)
+    told = client_connection("b-1.demo.abc.c2.kafka.eu-west-1.amazonaws.com:9098")
+    assert (told["security_protocol"], told["sasl_mechanism"]) == ("SASL_SSL", "OAUTHBEARER")
+    assert told["sasl_oauth_token_provider"] is tokens_for("eu-west-1")
+    assert "sasl_plain_username" not in told
+    assert kafka_access().caller == "the AWS identity of this process"
+
+
+def test_the_region_is_a_setting_if_the_brokers_names_have_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    enter_msk(monkeypatch)
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    kafka_access.cache_clear()
+    told = client_connection("kafka.internal.example:9098")
+    assert told["sasl_oauth_token_provider"] is tokens_for("eu-west-3")
+    told = client_connection("b-1.demo.abc.c2.kafka.eu-west-1.amazonaws.com:9098")
+    assert told["sasl_oauth_token_provider"] is tokens_for("eu-west-1")
+    words, files = kafka_access().for_another_process()
+    assert words == {
+        "HIFI_KAFKA_PROTOCOL": "SASL_SSL",
+        "HIFI_KAFKA_MECHANISM": "AWS_MSK_IAM",
+        "AWS_REGION": "eu-west-3",
+    }
+    assert files == {}
+
+
+def test_spark_logs_in_to_msk_with_amazons_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kafka_access().spark_jar_sets == ("spark",)
+    enter_msk(monkeypatch)
+    options = spark_connection("a:1")
+    assert options["kafka.sasl.mechanism"] == "AWS_MSK_IAM"
+    assert options["kafka.sasl.jaas.config"] == f"${{env:{JAAS_VARIABLE}}}"
+    amazons = "software.amazon.msk.auth.iam"
+    assert options["kafka.sasl.client.callback.handler.class"] == (
+        f"{amazons}.IAMClientCallbackHandler"
+    )
+    assert kafka_access().jaas == f"{amazons}.IAMLoginModule required;"
+    assert kafka_access().spark_jar_sets == ("spark", "msk")
+
+
+def test_without_its_package_the_login_to_msk_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shared.runtime.kafka.settings.find_spec", lambda _: None)
+    enter_msk(monkeypatch)
+    with pytest.raises(SetupError, match="botocore: install Hifi with the extra msk"):
+        kafka_access()
+
+
 @pytest.mark.parametrize(
     ("variables", "says"),
     [
@@ -122,6 +181,19 @@ def test_a_certificate_of_ours_is_for_both(monkeypatch: pytest.MonkeyPatch, tmp_
             f"HIFI_KAFKA_CERT_FILE is {__file__}, which has",
         ),
         ({"protocol": "SSL", "ca_file": __file__}, f"HIFI_KAFKA_CA_FILE is {__file__}"),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "AWS_MSK_IAM", "password": "hunter2"},
+            "uses AWS credentials: remove them",
+        ),
+        (
+            {"protocol": "SASL_PLAINTEXT", "mechanism": "AWS_MSK_IAM"},
+            "needs TLS: set HIFI_KAFKA_PROTOCOL to SASL_SSL",
+        ),
+        ({"mechanism": "AWS_MSK_IAM"}, "needs TLS: set HIFI_KAFKA_PROTOCOL to SASL_SSL"),
+        (
+            {"protocol": "SASL_SSL", "mechanism": "AWS_MSK_IAM", "token_scope": "kafka"},
+            "set HIFI_KAFKA_MECHANISM to OAUTHBEARER",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(

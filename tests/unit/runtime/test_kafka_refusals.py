@@ -23,6 +23,7 @@ from pydantic import SecretStr
 from shared.runtime.kafka import refusals
 from shared.runtime.kafka.clients import check_access, kafka_errors
 from shared.runtime.kafka.connection import _own, learn_access
+from shared.runtime.kafka.logins.tokens import NoTokenError
 from shared.runtime.kafka.refusals import java_refusal, missing_right, refusal
 from shared.runtime.kafka.settings import KafkaAccess
 from shared.runtime.setup_error import KafkaRefusedError
@@ -129,6 +130,26 @@ def test_why_a_greeting_failed_is_told(
     assert "hunter2" not in found
     with pytest.raises(KafkaRefusedError, match="HIFI_KAFKA_"):
         asyncio.run(check_access(WHERE))
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (SaslAuthenticationFailed("Access denied"), "policy must allow kafka-cluster:Connect on"),
+        (NoTokenError("This process has no AWS credentials: do it."), "AWS credentials: do it."),
+    ],
+)
+def test_a_login_to_msk_that_fails_says_what_aws_needs(
+    error: Exception, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object, **__: object) -> None:
+        raise error
+
+    learn_access([WHERE], KafkaAccess(protocol="SASL_SSL", mechanism="AWS_MSK_IAM"))
+    monkeypatch.setattr(refusals, "create_conn", refused)
+    found = asyncio.run(refusal(WHERE)) or ""
+    assert says in found
+    assert "HIFI_KAFKA_USER" not in found
 
 
 def test_a_broker_that_ends_in_this_moment_has_refused_nobody(

@@ -62,10 +62,10 @@ def test_a_slot_that_hangs_is_held_by_itself_and_no_longer_than_the_drain() -> N
             await asyncio.wait(one._tasks, return_when=asyncio.FIRST_COMPLETED)
             while len(one._tasks) > 1:  # noqa: ASYNC110 - it sets no event
                 await asyncio.sleep(0)
-            assert one.held == ALL - {0, 9}
+            assert one.owned == ALL - {0, 9}
             assert one._must_join
             await asyncio.gather(*one._tasks)
-        assert one.held == ALL - {0, 5, 9}
+        assert one.owned == ALL - {0, 5, 9}
         assert work.deeds[-1].what == "drop"
 
     asyncio.run(scenario())
@@ -93,14 +93,14 @@ def test_who_finds_its_group_forgotten_takes_nothing_while_others_may_not_know(
         one._standing = one._standing._replace(member_id="ours", generation=before)
         one._heed_generation(member_id, generation)
         one._take(ALL, frozenset())
-        assert one.held == (frozenset() if waits else ALL)
+        assert one.owned == (frozenset() if waits else ALL)
         if waits:
             async with asyncio.timeout(30):
                 await one._news.wait()
             assert one._must_join
             now_s += 0.05
             one._take(ALL, frozenset())
-        assert one.held == ALL
+        assert one.owned == ALL
         one._let_go("it ends")
 
     asyncio.run(scenario())

@@ -7,14 +7,16 @@ import pytest
 from shared.runtime.spark.session import SparkSettings, _options
 
 
-@pytest.mark.parametrize(("heap_mb", "slots"), [(1024, 32), (512, 32), (1024, 4), (512, 500)])
-def test_arrow_batches_of_all_slots_fit_into_a_quarter_of_the_heap(
-    heap_mb: int, slots: int
+@pytest.mark.parametrize(("heap_mb", "task_places"), [(1024, 32), (512, 32), (1024, 4), (512, 500)])
+def test_arrow_batches_of_all_places_fit_into_a_quarter_of_the_heap(
+    heap_mb: int, task_places: int
 ) -> None:
-    """Spark's default of 64 MiB for each of 32 slots would be twice the direct memory."""
-    settings = SparkSettings("test", "a.daemon", Path("scratch"), heap_mb=heap_mb, slots=slots)
+    """Spark's default of 64 MiB for each of 32 places would be twice the direct memory."""
+    settings = SparkSettings(
+        "test", "a.daemon", Path("scratch"), heap_mb=heap_mb, task_places=task_places
+    )
     bytes_max = int(_options(settings, [], [])["spark.sql.execution.arrow.maxBytesPerBatch"])
-    assert 0 < bytes_max * slots <= heap_mb * 1_048_576 / 4
+    assert 0 < bytes_max * task_places <= heap_mb * 1_048_576 / 4
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,7 @@ def test_arrow_batches_of_all_slots_fit_into_a_quarter_of_the_heap(
 def test_on_a_small_machine_only_who_works_on_events_in_the_jvm_has_its_optimizing_compiler(
     monkeypatch: pytest.MonkeyPatch, *, cores: int, has_rows_in_jvm: bool, expected: bool
 ) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr("shared.runtime.spark.session.core_count", lambda: cores)
     folder = Path("scratch")
     settings = SparkSettings("test", "a.daemon", folder, has_rows_in_jvm=has_rows_in_jvm)
     options = _options(settings, [], [])["spark.driver.extraJavaOptions"].split()
@@ -51,7 +53,7 @@ def test_lines_of_java_have_the_form_and_the_service_of_our_own(
 def test_an_executor_of_its_own_has_the_events_and_the_driver_has_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(2)))
+    monkeypatch.setattr("shared.runtime.spark.session.core_count", lambda: 2)
     settings = SparkSettings(
         "test", "a.daemon", Path("scratch"), heap_mb=512, executor_mb=768, has_rows_in_jvm=True
     )

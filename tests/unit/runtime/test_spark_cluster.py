@@ -24,16 +24,16 @@ HERE = SparkCluster("spark://one:7077", "10.0.0.7", "/opt/hifi/bin/python")
 
 def test_each_executor_of_a_process_has_all_its_slots() -> None:
     settings = DeliverySettings(  # type: ignore[call-arg]
-        HIFI_SPARK_MASTER="spark://127.0.0.1:7077", HIFI_SPARK_EXECUTORS=3, slots=48
+        HIFI_SPARK_MASTER="spark://127.0.0.1:7077", HIFI_SPARK_EXECUTORS=3, task_places=48
     )
     assert settings.cluster is not None
-    options = settings.cluster.options(slots=settings.slots)
+    options = settings.cluster.options(task_places=settings.task_places)
     assert (options["spark.executor.cores"], options["spark.cores.max"]) == ("48", "144")
     assert options["spark.executor.instances"] == "3"
-    one = DeliverySettings(slots=48)
-    assert (settings.worker_count, settings.all_slots) == (3 * one.worker_count, 144)
-    # Two more slots are kept free of hanging destinations, however many executors there are.
-    assert settings.lent_slots + 2 == 3 * (one.lent_slots + 2)
+    one = DeliverySettings(task_places=48)
+    assert (settings.worker_count, settings.all_places) == (3 * one.worker_count, 144)
+    # Two more places are kept free of hanging destinations, however many executors there are.
+    assert settings.lent_places + 2 == 3 * (one.lent_places + 2)
 
 
 def test_all_jobs_of_a_destination_that_is_well_go_to_the_same_place() -> None:
@@ -54,7 +54,7 @@ def test_what_enters_kafka_for_the_audit_is_told_to_java_and_shown_to_nobody(
     cluster = ObserveSettings(HIFI_SPARK_MASTER="spark://127.0.0.1:7077").cluster  # type: ignore[call-arg]
     assert cluster is not None
     assert "hush" not in repr(cluster)
-    options = cluster.options(slots=2)
+    options = cluster.options(task_places=2)
     assert "hush" not in str(options), "options are visible in the command line of the driver's JVM"
     ((name, value),) = cluster.secrets.items()
     assert name == "spark.executorEnv.HIFI_KAFKA_JAAS"
@@ -64,14 +64,14 @@ def test_what_enters_kafka_for_the_audit_is_told_to_java_and_shown_to_nobody(
 
 
 def test_the_tasks_of_one_process_share_one_executor() -> None:
-    settings = SparkSettings("test", "a.daemon", Path("scratch"), slots=12, cluster=HERE)
+    settings = SparkSettings("test", "a.daemon", Path("scratch"), task_places=12, cluster=HERE)
     options = _options(settings, [], [])
     assert options["spark.master"] == "spark://one:7077"
     assert options["spark.driver.host"] == "10.0.0.7"
     assert "spark.driver.bindAddress" not in options, "its own, or what spark-defaults.conf says"
     assert options["spark.executor.cores"] == options["spark.cores.max"] == "12"
     assert options["spark.speculation"] == "false"
-    local = _options(SparkSettings("test", "a.daemon", Path("scratch"), slots=12), [], [])
+    local = _options(SparkSettings("test", "a.daemon", Path("scratch"), task_places=12), [], [])
     assert (local["spark.master"], local["spark.driver.host"]) == ("local[12,4]", "127.0.0.1")
 
 

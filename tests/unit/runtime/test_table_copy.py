@@ -210,7 +210,7 @@ def test_readers_find_a_copy_once_it_is_whole_and_follow_it_to_another_file(
     copies.close()
 
 
-def held(folder: Path) -> list[str]:
+def files_of(folder: Path) -> list[str]:
     """Return the files of a folder that this process has open."""
     found: list[str] = []
     for each in Path("/proc/self/fd").iterdir():
@@ -234,10 +234,10 @@ def test_the_room_of_a_copy_is_given_back_once_another_has_its_place(
     # As long as the copy's folder exists, somebody may still ask for it.
     assert former.copy.look_up([b"a"])[0] == [b"{}"]
     shutil.rmtree(copy_folder(tmp_path, tables[0]))
-    assert held(copy_folder(tmp_path, tables[0]))
+    assert files_of(copy_folder(tmp_path, tables[0]))
     assert copies.of(tables[1]) is now
     with pytest.raises(ClosedError):
         former.copy.extent()
-    assert not held(copy_folder(tmp_path, tables[0]))
+    assert not files_of(copy_folder(tmp_path, tables[0]))
     assert now.copy.look_up([b"a"])[0] == [b"{}"]
     copies.close()

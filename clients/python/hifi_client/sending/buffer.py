@@ -85,9 +85,9 @@ class Buffer:
         self._is_flushing = self._is_closed = False
 
     @property
-    def held_bytes(self) -> int:
+    def used_bytes(self) -> int:
         with self._lock:
-            return self._held()
+            return self._byte_count()
 
     def put(self, line: bytes, *, wait_s: float | None) -> tuple[Fates, int]:
         """Return the event's place. Wait for room, without limit if `wait_s` is None."""
@@ -129,15 +129,15 @@ class Buffer:
         """Put `count` lines as one text, with line breaks, if one batch has room for all."""
         size, cost = len(text), len(text) + count * (EVENT_OVERHEAD_BYTES - 1)
         with self._lock:
-            held = 0 if self._open is None else self._open.count
-            if held + count > self._count_max or size > self._batch_bytes_max:
+            open_count = 0 if self._open is None else self._open.count
+            if open_count + count > self._count_max or size > self._batch_bytes_max:
                 return False
             batch = self._batch_with_room(size, wait_s, cost=cost)
             has_room = batch.line_bytes + size <= self._batch_bytes_max
             if batch.count + count > self._count_max or not has_room:
                 return False
             # A single event may exceed memory, but many together may not.
-            if self._held() + cost > self._bytes_max:
+            if self._byte_count() + cost > self._bytes_max:
                 return False
             stretches.append((batch.fates, batch.count, count))
             self._add(batch, text, size, count)
@@ -198,7 +198,7 @@ class Buffer:
         if batch.count >= self._count_max or batch.line_bytes >= self._batch_bytes_max:
             self._seal()
 
-    def _held(self) -> int:
+    def _byte_count(self) -> int:
         return self._bytes + (0 if self._open is None else self._open.charged_bytes)
 
     def _batch_with_room(
@@ -233,11 +233,15 @@ class Buffer:
         until_s = None if wait_s is None else time.monotonic() + wait_s
         self._waiting += 1
         try:
-            while (held := self._held()) and held + cost > self._bytes_max and not self._is_closed:
+            while (
+                (used := self._byte_count())
+                and used + cost > self._bytes_max
+                and not self._is_closed
+            ):
                 left_s = None if until_s is None else until_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     raise FullError(
-                        f"Memory is full: {held:,} bytes of events are waiting, and"
+                        f"Memory is full: {used:,} bytes of events are waiting, and"
                         f" {self._bytes_max:,} are allowed. Send slower, or wait longer."
                     )
                 self._has_room.wait(left_s)

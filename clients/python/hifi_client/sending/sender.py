@@ -247,7 +247,7 @@ class Sender:
             self._posts = SpooledPosts(self._poster, self._buffer, folder, self._stream)
 
     def _is_idle(self) -> bool:
-        return self._buffer.held_bytes == 0 and (self._posts is None or self._posts.is_idle)
+        return self._buffer.used_bytes == 0 and (self._posts is None or self._posts.is_idle)
 
     def forked(self) -> None:
         """Close the sender in a forked child, as its threads and its spool are the parent's.

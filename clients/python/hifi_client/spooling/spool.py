@@ -61,7 +61,7 @@ class Spool:
         )
 
     @property
-    def held_bytes(self) -> int:
+    def used_bytes(self) -> int:
         """The bytes that the spool takes on disk, including refused events."""
         return self._aside_bytes + sum(each.size for each in self._segments.values())
 
@@ -77,9 +77,9 @@ class Spool:
         """
         with self._changed:
             needed = sum(map(len, bodies))
-            if self.held_bytes + needed > self._bytes_max and self.held_bytes:
+            if self.used_bytes + needed > self._bytes_max and self.used_bytes:
                 raise SpoolFullError(
-                    f"The spool {self._folder} has {self.held_bytes:,} of"
+                    f"The spool {self._folder} has {self.used_bytes:,} of"
                     f" {self._bytes_max:,} bytes: events wait in memory until some are sent."
                 )
         try:

@@ -1,7 +1,7 @@
 """Keeps a process's share of a fixed number of slots, by Kafka's group coordination (ADR 0058).
 
-Each member reports the slots that it still holds when it joins, and the group's leader assigns only
-slots that nobody holds. So work continues while the group changes, and a holder ends its work on a
+Each member reports the slots that it still owns when it joins, and the group's leader assigns only
+slots that nobody owns. So work continues while the group changes, and an owner ends its work on a
 slot before the slot moves. A member that hears nothing from Kafka for a session drops all its
 slots, because the others then consider it dead.
 """
@@ -69,7 +69,7 @@ def clock_s() -> float:
 
 
 class SlotWork(Protocol):
-    """The work for the slots that a process holds. It is called in the event loop."""
+    """The work for the slots that a process owns. It is called in the event loop."""
 
     def begin(self, slots: frozenset[int]) -> None:
         """Start work on these slots: nobody else works on them any more."""
@@ -106,7 +106,7 @@ class LeaseMember:
         session_s: float = SESSION_S,
         drain_s: float = DRAIN_S,
     ) -> None:
-        self.held: frozenset[int] = frozenset()
+        self.owned: frozenset[int] = frozenset()
         # Whether the group has confirmed our slots, even if there are none.
         self.is_told = False
         self._bootstrap_servers = bootstrap_servers
@@ -114,7 +114,7 @@ class LeaseMember:
         self._slot_count = slot_count
         self._session_s, self._drain_s = session_s, drain_s
         self._standing = Standing(group, JoinGroupRequest.UNKNOWN_MEMBER_ID, -1)
-        # The held slots that are being released.
+        # The owned slots that are being released.
         self._finishing: frozenset[int] = frozenset()
         # The slots released since the last log line about releases.
         self._given_up: frozenset[int] = frozenset()
@@ -141,7 +141,7 @@ class LeaseMember:
     @property
     def left_s(self) -> float:
         """How long nobody else gets our slots, even if we fall silent."""
-        return self._lapses_s - clock_s() if self.held else 0.0
+        return self._lapses_s - clock_s() if self.owned else 0.0
 
     def share_out(self, slot_count: int) -> None:
         """Divide this many slots from now on, whenever this member leads the group."""
@@ -152,9 +152,9 @@ class LeaseMember:
     def slot_of(self, name: str) -> int:
         return slot_of(name, self._slot_count)
 
-    def holds(self, name: str) -> bool:
-        """Return whether we hold the slot of this name."""
-        return self.slot_of(name) in self.held
+    def owns(self, name: str) -> bool:
+        """Return whether we own the slot of this name."""
+        return self.slot_of(name) in self.owned
 
     async def run(self, stop: asyncio.Event) -> None:
         """Be a member until `stop` is set; then finish all work, release all slots, and leave."""
@@ -165,7 +165,7 @@ class LeaseMember:
             if keeping.done():
                 keeping.result()
             self._is_leaving = True
-            self._give_up(self.held)
+            self._give_up(self.owned)
             while self._tasks:
                 await asyncio.wait(self._tasks)
         finally:
@@ -230,11 +230,11 @@ class LeaseMember:
         self._is_known_alive(sent_s)
 
     async def _join(self, ask: _Ask) -> None:
-        """Report the slots that we hold, and learn which ones we may have."""
+        """Report the slots that we own, and learn which ones we may have."""
         group, member_id, _ = self._standing
         self._news.clear()
         self._say_given_up()
-        claimed = self.held
+        claimed = self.owned
         session_ms = round(self._session_s * 1000)
         # A leaving member's released slots go to others at once, even while it drains the rest.
         leaves = {self._slot_count} if self._is_leaving else set()
@@ -251,10 +251,10 @@ class LeaseMember:
         self._standing = Standing(group, joined.member_id, joined.generation_id)
         shared_out = []
         if joined.leader_id == joined.member_id:
-            held = {member: _decode(metadata) for member, *_, metadata in joined.members}
+            owned = {member: _decode(metadata) for member, *_, metadata in joined.members}
             shared_out = [
                 (member, _encode(sorted(slots)))
-                for member, slots in may_have(held, self._slot_count).items()
+                for member, slots in may_have(owned, self._slot_count).items()
             ]
         sent_s = clock_s()
         synced = await ask(
@@ -266,7 +266,7 @@ class LeaseMember:
     def _heed_generation(self, member_id: str, generation: int) -> None:
         """Accept no slots for a session if Kafka has forgotten the group that we were in.
 
-        Other members do not know that yet, and hold their slots until their next heartbeat.
+        Other members do not know that yet, and keep their slots until their next heartbeat.
         """
         before = self._standing
         if (generation, member_id == before.member_id) < (before.generation, True):
@@ -275,18 +275,18 @@ class LeaseMember:
 
     def _take(self, mine: frozenset[int], claimed: frozenset[int]) -> None:
         left_s = self._waits_until_s - clock_s()
-        if left_s > 0 and mine - self.held:
+        if left_s > 0 and mine - self.owned:
             asyncio.get_running_loop().call_later(left_s, self._join_again)
         may_take = not (self._is_leaving or left_s > 0)
-        new = mine - self.held if may_take else frozenset()
-        self.held |= new
+        new = mine - self.owned if may_take else frozenset()
+        self.owned |= new
         self.is_told = True
         # The group still counts slots as ours if their work ended while we joined.
-        self._must_join = bool(claimed - self.held)
+        self._must_join = bool(claimed - self.owned)
         if new:
             log.info("lease.begun", group=self._standing.group, slots=spelled(new))
             self._work.begin(new)
-        self._give_up(self.held - mine)
+        self._give_up(self.owned - mine)
 
     def _join_again(self) -> None:
         self._must_join = True
@@ -310,7 +310,7 @@ class LeaseMember:
             log.warning("lease.cut_off", slots=spelled(slots), error=repr(error))
             self._work.drop(slots)
         self._finishing -= slots
-        self.held -= slots
+        self.owned -= slots
         self._join_again()
 
     def _say_given_up(self) -> None:
@@ -331,7 +331,7 @@ class LeaseMember:
         for task in self._tasks:
             task.cancel()
         self._say_given_up()
-        lost, self.held, self._finishing = self.held, frozenset(), frozenset()
+        lost, self.owned, self._finishing = self.owned, frozenset(), frozenset()
         self._must_join = True
         if self._lapses is not None:
             self._lapses.cancel()

@@ -65,7 +65,7 @@ def test_pages_that_hang_hold_up_no_alert_and_no_other_tenant(
         )
         running.show(overview())
 
-        def held(tenant: str) -> int:
+        def waiting_of(tenant: str) -> int:
             return sum(keys[tenant][1].encode() in head for head in list(heads))
 
         def load(tenant: str) -> Future[httpx.Response]:
@@ -77,16 +77,16 @@ def test_pages_that_hang_hold_up_no_alert_and_no_other_tenant(
             return browsers.submit(page)
 
         waiting = [load("acme") for _ in range(OF_A_TENANT)]
-        wait_until(lambda: held("acme") == OF_A_TENANT, what="8 pages are waiting")
+        wait_until(lambda: waiting_of("acme") == OF_A_TENANT, what="8 pages are waiting")
         refused = load("acme").result(PATIENCE_S)
         assert refused.status_code == 503
         assert "8 of your pages are already waiting for the gateway" in refused.text
-        assert held("acme") == OF_A_TENANT
+        assert waiting_of("acme") == OF_A_TENANT
         # Notices and steps of the series are written in such threads.
         telling = asyncio.run_coroutine_threadsafe(asyncio.to_thread(str, "told"), running.loop)
         assert telling.result(PATIENCE_S) == "told"
         waiting.append(load("globex"))
-        wait_until(lambda: held("globex") == 1, what="the neighbour's page is waiting")
+        wait_until(lambda: waiting_of("globex") == 1, what="the neighbour's page is waiting")
         assert not any(page.done() for page in waiting)
         silence.close()
         assert {page.result(PATIENCE_S).status_code for page in waiting} == {503}

@@ -42,10 +42,10 @@ def test_connections_that_say_nothing_or_half_a_head_are_closed(
 
 
 def test_many_connections_of_a_stranger_keep_no_viewer_out(console: RunningConsole) -> None:
-    with ExitStack() as held:
+    with ExitStack() as resources:
         until_s = time.monotonic() + PATIENCE_S
         for _ in range(4 * ROOM):
-            held.enter_context(stranger(console, b"GET / HTTP/1.1\r\n"))
+            resources.enter_context(stranger(console, b"GET / HTTP/1.1\r\n"))
         with httpx.Client(base_url=console.url, timeout=PATIENCE_S) as viewer:
             assert viewer.get("/").status_code == 200
         assert time.monotonic() < until_s

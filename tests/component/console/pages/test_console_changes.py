@@ -12,7 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.config.credentials import Proxy
 from shared.config.destination import Destination
+from shared.config.values import SEALED_PREFIX
 from shared.flow.flow import Flow, FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.runtime.clock import now_ms
@@ -135,6 +137,25 @@ def test_settings_are_changed_as_json_and_what_is_wrong_is_said_beside_them(
     assert after.url.path == "/streams/orders/lake"
     assert console.config.configuration.destinations["orders/lake"].rate_per_s == 9
     assert client.post("/destinations/settings", data=wanted).status_code == 412
+
+
+def test_a_form_shows_a_proxys_password_as_a_placeholder_and_keeps_it(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    sealed = SEALED_PREFIX + "s3cret"
+    proxy = Proxy("http://proxy.example:3128", "hifi", sealed)
+    change(console, Destination("orders", "lake", "https://lake.example/", proxy=proxy))
+    assert sealed not in client.get("/streams/orders/lake").text
+    asked = client.get("/destinations/settings?stream=orders&destination=lake").text
+    assert sealed not in asked
+    before = settings_of(asked)
+    assert set(before["proxy"].pop("password")) == {"sealed"}
+    assert before["proxy"] == {"url": proxy.url, "username": "hifi"}
+    wanted = fields_of(asked) | {"settings": json.dumps(settings_of(asked) | {"http2": True})}
+    after = client.post("/destinations/settings", data=wanted, follow_redirects=True)
+    assert (after.status_code, after.url.path) == (200, "/streams/orders/lake")
+    stored = console.config.configuration.destinations["orders/lake"]
+    assert (stored.proxy, stored.http2) == (proxy, True)
 
 
 def test_one_is_made_by_a_form_and_none_is_overwritten(

@@ -15,8 +15,8 @@ from tests.support.delivery.deliver_runs import events
 
 @pytest.fixture
 def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    with ExitStack() as held:
-        yield Ground(monkeypatch, held)
+    with ExitStack() as resources:
+        yield Ground(monkeypatch, resources)
 
 
 def stores_slowly(ground: Ground, request_count: int) -> None:

@@ -22,8 +22,8 @@ from tests.support.servers.scripted_destination import Reply
 
 @pytest.fixture
 def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    with ExitStack() as held:
-        yield Ground(monkeypatch, held)
+    with ExitStack() as resources:
+        yield Ground(monkeypatch, resources)
 
 
 def test_who_follows_says_that_it_is_done_if_another_of_its_task_hangs(ground: Ground) -> None:

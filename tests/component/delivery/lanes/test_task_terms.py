@@ -20,8 +20,8 @@ NUMBER = 7
 
 @pytest.fixture
 def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    with ExitStack() as held:
-        yield Ground(monkeypatch, held)
+    with ExitStack() as resources:
+        yield Ground(monkeypatch, resources)
 
 
 def tell(ground: Ground, number: int, follow_s: float, lease_s: float = 3_600.0) -> None:

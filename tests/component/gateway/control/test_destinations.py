@@ -342,10 +342,14 @@ def test_a_private_address_is_refused_with_a_pointer(gateway: RunningGateway, ho
     assert code(refused) == (422, "target_forbidden", "/url")
 
 
-def test_a_token_service_at_a_private_address_is_refused_too(gateway: RunningGateway) -> None:
+def test_a_token_service_or_proxy_at_a_private_address_is_refused_too(
+    gateway: RunningGateway,
+) -> None:
     auth = {"kind": "oauth2", "client_id": "me", "client_secret": "s"}
     auth |= {"token_url": "http://10.0.0.1/token"}
     assert code(put(gateway, auth=auth)) == (422, "target_forbidden", "/auth/token_url")
+    proxy = {"url": "http://10.0.0.1:3128"}
+    assert code(put(gateway, proxy=proxy)) == (422, "target_forbidden", "/proxy/url")
 
 
 def test_private_addresses_are_taken_where_they_are_allowed_and_metadata_never(
@@ -364,8 +368,10 @@ def test_a_name_that_nobody_knows_is_taken_with_a_warning(gateway: RunningGatewa
     assert answer.status_code == 201
     assert answer.json()["warning"].startswith("url: no such name now: 'nowhere.invalid'")
     # The answer can be sent back as it is.
-    again = gateway.client.put(PATH, json=answer.json())
-    assert again.status_code == 200
+    assert gateway.client.put(PATH, json=answer.json()).status_code == 200
+    # A proxy may know names that the gateway does not.
+    behind = put(gateway, url="https://nowhere.invalid/in", proxy={"url": "http://1.1.1.1"})
+    assert (behind.status_code, behind.json().get("warning")) == (200, None)
 
 
 def test_only_who_may_set_up_sets_up_and_only_their_own(config: FixedConfig) -> None:

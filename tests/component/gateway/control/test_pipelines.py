@@ -180,9 +180,9 @@ def test_a_name_stays_its_owners_until_nothing_is_left_to_read(
     gone = RemovedPipeline("sales", "them", "secret", 3, now_ms())
     known = config.configuration
     config.configuration = replace(known, removed_pipelines={"sales": gone})
-    held = put(gateway)
-    assert code(held)[:2] == (409, "pipeline_in_use")
-    assert held.json()["free_at"].startswith("20")
+    refused = put(gateway)
+    assert code(refused)[:2] == (409, "pipeline_in_use")
+    assert refused.json()["free_at"].startswith("20")
     long_ago = replace(gone, removed_at_ms=now_ms() - REMOVED_KEPT_MS - 1_000)
     config.configuration = replace(known, removed_pipelines={"sales": long_ago})
     put(gateway, "/v1/pipelines/other")

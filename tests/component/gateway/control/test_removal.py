@@ -73,12 +73,12 @@ def test_a_freed_name_is_nobody_elses_while_anything_is_left_under_it(
     taken = ask(gateway, "bravo", "PUT", STREAM, json={})
     assert (taken.status_code, taken.json()["code"]) == (409, "stream_in_use")
     assert status(gateway, "acme", "DELETE", STREAM) == 204
-    held = ask(gateway, "bravo", "PUT", STREAM, json={})
-    assert (held.status_code, held.json()["code"]) == (409, "stream_in_use")
+    refused = ask(gateway, "bravo", "PUT", STREAM, json={})
+    assert (refused.status_code, refused.json()["code"]) == (409, "stream_in_use")
     (gone,) = config.configuration.removed_streams.values()
-    assert held.json()["free_at"] == rfc3339(gone.removed_at_ms + 48 * DAY_MS)
-    assert held.json()["free_at"] in held.json()["detail"]
-    assert "acme" not in held.text
+    assert refused.json()["free_at"] == rfc3339(gone.removed_at_ms + 48 * DAY_MS)
+    assert refused.json()["free_at"] in refused.json()["detail"]
+    assert "acme" not in refused.text
     for path in (STREAM, f"{STREAM}/destinations", f"{STREAM}/dead-letters?payload=true"):
         assert status(gateway, "bravo", "GET", path) == 404
     assert status(gateway, "bravo", "PUT", TO, json=URL) == 404
@@ -99,12 +99,12 @@ def test_a_freed_name_is_nobody_elses_while_anything_is_left_under_it(
 def test_a_name_is_never_free_where_kafka_keeps_its_events_for_ever(
     gateway: RunningGateway, config: FixedConfig
 ) -> None:
-    gateway.store.held = None
+    gateway.store.reserved = None
     assert status(gateway, "acme", "PUT", STREAM, json={}) == 201
     assert status(gateway, "acme", "DELETE", STREAM) == 204
     days_later(config, 10_000)
-    held = ask(gateway, "bravo", "PUT", STREAM, json={})
-    assert (held.status_code, held.json()["free_at"]) == (409, None)
+    refused = ask(gateway, "bravo", "PUT", STREAM, json={})
+    assert (refused.status_code, refused.json()["free_at"]) == (409, None)
 
 
 def test_what_became_of_a_removed_streams_events_is_still_its_owners(

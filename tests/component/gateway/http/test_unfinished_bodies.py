@@ -68,9 +68,9 @@ def test_objects_that_never_end_do_not_close_the_control_plane(gateway: RunningG
         path = f"/v1/streams/new-{tenant}"
         return gateway.client.put(path, json={"partition_count": 1}, headers=headers(tenant))
 
-    with ExitStack() as held:
+    with ExitStack() as resources:
         wires = [
-            held.enter_context(
+            resources.enter_context(
                 begin(gateway, f"PUT /v1/streams/{nth}", "acme", OBJECT_BYTES, OBJECT_BYTES - 1)
             )
             for nth in range(OBJECTS_AT_ONCE)
@@ -91,9 +91,9 @@ def test_events_that_never_end_keep_no_other_tenant_out(gateway: RunningGateway)
         path = f"/v1/streams/s-{tenant}/events"
         return gateway.client.post(path, content=body, headers=headers(tenant))
 
-    with ExitStack() as held:
+    with ExitStack() as resources:
         most, less = (
-            held.enter_context(
+            resources.enter_context(
                 begin(gateway, f"POST /v1/streams/s-{tenant}/events", tenant, sent + 1, sent)
             )
             for tenant, sent in (("acme", 580_000), ("initech", 300_000))

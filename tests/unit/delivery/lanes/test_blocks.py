@@ -11,7 +11,7 @@ from shared.config.destination import Destination
 from tests.support.suite.samples import NOW_MS, a_history
 from tests.unit.delivery.lanes.test_book import A, Driver, strand
 
-HELD = replace(a_history(attempt_count=3), not_before_ms=NOW_MS + 9, last_attempt_at_ms=NOW_MS)
+WAITING = replace(a_history(attempt_count=3), not_before_ms=NOW_MS + 9, last_attempt_at_ms=NOW_MS)
 
 
 def span_of(jobs: list[Job]) -> Span:
@@ -20,7 +20,7 @@ def span_of(jobs: list[Job]) -> Span:
 
 
 def test_a_mark_keeps_what_has_become_of_the_event_that_all_wait_for() -> None:
-    mark = Mark(5, 7, held=HELD)
+    mark = Mark(5, 7, waiting=WAITING)
     row = mark_record(strand("a", A), mark)
     assert open_mark(row.key or b"", row.value) == (strand("a", A), mark)
 
@@ -30,28 +30,28 @@ def test_it_rests_until_then_and_goes_on_with_what_was_tried() -> None:
     driver.enter("a", Mark(0, 0))
     one = strand("a", A)
     first = span_of(driver.plan(now_s=1.0))
-    assert first.held is None
-    block = Block(4, NOW_MS + 9, HELD, sent_until=7)
+    assert first.waiting is None
+    block = Block(4, NOW_MS + 9, WAITING, sent_until=7)
     assert driver.book.ended(one, first, 4, block, 50.0)
-    assert driver.book.blocked() == [(one, HELD)]
-    assert driver.book.mark(one) == Mark(4, 7, held=HELD)
+    assert driver.book.blocked() == [(one, WAITING)]
+    assert driver.book.mark(one) == Mark(4, 7, waiting=WAITING)
     # A blocked strand does not count as hanging.
     assert driver.book.laggard(one.destination) is None
     assert driver.plan(now_s=49.0) == []
     again = span_of(driver.plan(now_s=50.0))
-    assert (again.begin, again.end, again.maybe_sent, again.held) == (4, 7, 7, HELD)
+    assert (again.begin, again.end, again.maybe_sent, again.waiting) == (4, 7, 7, WAITING)
     assert driver.book.ended(one, again, 7)
     assert driver.book.blocked() == []
 
 
 def test_what_only_had_no_time_keeps_what_was_known() -> None:
     driver = Driver({A: 10})
-    driver.enter("a", Mark(4, 4, held=HELD))
+    driver.enter("a", Mark(4, 4, waiting=WAITING))
     one = strand("a", A)
     span = span_of(driver.plan(now_s=1.0))
-    assert span.held == HELD
+    assert span.waiting == WAITING
     driver.book.ended(one, span, 4, Block(4, NOW_MS), 2.0)
-    assert driver.book.blocked() == [(one, HELD)]
+    assert driver.book.blocked() == [(one, WAITING)]
 
 
 def test_a_worker_that_ends_without_a_word_has_said_it_by_its_mark() -> None:
@@ -59,10 +59,10 @@ def test_a_worker_that_ends_without_a_word_has_said_it_by_its_mark() -> None:
     driver.enter("a", Mark(4, 4))
     one = strand("a", A)
     span = span_of(driver.plan(now_s=1.0))
-    assert not driver.book.went(one, Mark(4, 10, held=HELD))
-    assert not driver.book.went(one, Mark(4, 10, held=replace(HELD, not_before_ms=NOW_MS)))
+    assert not driver.book.went(one, Mark(4, 10, waiting=WAITING))
+    assert not driver.book.went(one, Mark(4, 10, waiting=replace(WAITING, not_before_ms=NOW_MS)))
     driver.book.cut(one, span, 4, not_before_s=0.0)
-    assert driver.book.blocked() == [(one, HELD)]
+    assert driver.book.blocked() == [(one, WAITING)]
 
 
 def test_a_persons_word_or_another_order_ends_the_wait() -> None:
@@ -73,9 +73,9 @@ def test_a_persons_word_or_another_order_ends_the_wait() -> None:
     ]:
         driver = Driver({A: 10})
         one = strand("a", A)
-        driver.enter("a", Mark(4, 4, held=HELD))
+        driver.enter("a", Mark(4, 4, waiting=WAITING))
         driver.book.let_go_of(one)
-        driver.book.enter(one, Mark(4, 4, held=HELD), not_before_s=99.0)
+        driver.book.enter(one, Mark(4, 4, waiting=WAITING), not_before_s=99.0)
         to = Destination("s", "a", "https://1.1.1.1/", order="stream")
         changed_to = replace(to, **changed)  # type: ignore[arg-type]
         book, known = driver.book, {one.destination: changed_to}

@@ -47,7 +47,7 @@ def test_who_gives_a_lane_up_tells_where_it_is_before_and_never_afterwards(
         else:
             loop._mark_came(HERE, Mark(9, 9))
             await loop.finish(slots)
-        loop.member.held -= slots
+        loop.member.owned -= slots
 
     asyncio.run(goes())
     assert groups.told == ({} if is_cut else {TO.id: 9})
@@ -71,9 +71,9 @@ def test_what_hangs_is_given_back_when_its_worker_begins_nothing_more() -> None:
         until_s = clock.time() + (member.ours_until_ms - now_ms()) / 1000
         # Kafka hears of this process all the time.
         member._is_known_alive(clock_s() + 60.0)
-        member._take(frozenset(), member.held)
+        member._take(frozenset(), member.owned)
         await asyncio.gather(*member._tasks)
-        assert member.held == frozenset()
+        assert member.owned == frozenset()
         assert clock.time() >= until_s - 0.1
 
     asyncio.run(scenario())

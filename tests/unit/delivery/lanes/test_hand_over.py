@@ -24,7 +24,7 @@ class HandOver(House):
     def __init__(self) -> None:
         super().__init__()
         self.mine = {TO.id}
-        self.roster.holds = self.mine.__contains__
+        self.roster.owns = self.mine.__contains__
         self.roster.take(
             Configuration(streams={"s": Stream("s", 2)}, destinations={TO.id: TO, COMES.id: COMES})
         )

@@ -4,7 +4,6 @@ Spark is not started here; the log and the outlet are the fakes of tests/contrac
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -78,7 +77,7 @@ class Driver:
         )
         # The test moves this clock; the loop's own clock hardly advances meanwhile.
         self.now_s = time.monotonic()
-        self.loop.member.held = frozenset(range(SLOT_COUNT))
+        self.loop.member.owned = frozenset(range(SLOT_COUNT))
         self.configure(TO)
 
     def write(self, count: int) -> None:
@@ -227,18 +226,18 @@ def test_only_who_takes_a_request_of_each_kafka_partition_is_not_asked(
 
 
 @pytest.mark.parametrize(
-    ("cores", "workers", "slots"), [(1, 1, 32), (2, 2, 32), (6, 6, 48), (64, 8, 64)]
+    ("cores", "workers", "places"), [(1, 1, 32), (2, 2, 32), (6, 6, 48), (64, 8, 64)]
 )
-def test_there_are_slots_for_whoever_waits_on_any_machine(
-    monkeypatch: pytest.MonkeyPatch, cores: int, workers: int, slots: int
+def test_there_are_places_for_whoever_waits_on_any_machine(
+    monkeypatch: pytest.MonkeyPatch, cores: int, workers: int, places: int
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr("delivery.settings.core_count", lambda: cores)
     settings = DeliverySettings()
-    assert (settings.worker_count, settings.slots) == (workers, slots)
+    assert (settings.worker_count, settings.task_places) == (workers, places)
     least = 2 * workers + 2
-    assert DeliverySettings(slots=least).slots == least
-    with pytest.raises(ValidationError, match=f"at least {least} here.* unset it for {slots}"):
-        DeliverySettings(slots=least - 1)
+    assert DeliverySettings(task_places=least).task_places == least
+    with pytest.raises(ValidationError, match=f"at least {least} here.* unset it for {places}"):
+        DeliverySettings(task_places=least - 1)
 
 
 def test_nothing_is_planned_for_what_is_paused_given_up_or_not_ours() -> None:

@@ -145,7 +145,7 @@ class Part:
     problem = None
     flows: Mapping[str, Any] = MappingProxyType({})
     configuration = Configuration()
-    held: frozenset[int] = frozenset()
+    owned: frozenset[int] = frozenset()
     sparkContext = None  # noqa: N815 - Spark's term
 
     def __init__(self, *_: object, **__: object) -> None:

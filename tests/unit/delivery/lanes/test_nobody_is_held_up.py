@@ -23,9 +23,9 @@ pytestmark = pytest.mark.simulation
 LOOK_S, ANSWER_S, TIMEOUT_S = 0.05, 0.05, 300.0
 TIME_BOX_S, FOLLOW_S = 5.0, 2.0
 WORKERS = 2
-OWN_SLOTS = 2 * WORKERS + 2
-# The longest wait of a healthy destination: until a slot that is never lent is free again. A job in
-# one ends after the time that it follows its log, its time box, and the wait for an answer.
+OWN_PLACES = 2 * WORKERS + 2
+# The longest wait of a healthy destination: until a place that is never lent is free again. A job
+# in one ends after the time that it follows its log, its time box, and the wait for an answer.
 WAIT_S_MAX = FOLLOW_S + TIME_BOX_S + PATIENCE_S
 FAR = 9_000
 
@@ -52,7 +52,7 @@ class Hand:
 class World:
     """Streams that are named TENANT_WHAT, and the events sent from them."""
 
-    slots: int = 32
+    places: int = 32
     hanging_from_s: dict[str, float] = field(default_factory=dict)
     now_s: float = 0.0
     hands: list[Hand] = field(default_factory=list)
@@ -64,11 +64,11 @@ class World:
     )
     at: dict[Strand, int] = field(default_factory=dict)
     waits_s: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    slots_taken_max: int = 0
+    places_taken_max: int = 0
 
     def __post_init__(self) -> None:
         self.book = Book()
-        self.turns = Turns(self.slots - OWN_SLOTS, FOLLOW_S, TIME_BOX_S, WORKERS)
+        self.turns = Turns(self.places - OWN_PLACES, FOLLOW_S, TIME_BOX_S, WORKERS)
 
     def enter(self, stream: str, count: int, *, behind: int = 0) -> list[str]:
         """Add this many destinations to a stream; in real time if its name ends with `live`."""
@@ -105,7 +105,7 @@ class World:
             for job in self.book.plan(self.lane, self.turns, now_s=self.now_s):
                 self.hands += self.begun(job)
             tasks = {(id(hand.job), hand.task) for hand in self.hands}
-            self.slots_taken_max = max(self.slots_taken_max, len(tasks))
+            self.places_taken_max = max(self.places_taken_max, len(tasks))
             self.now_s += look_s
 
     def begun(self, job: Job) -> Iterator[Hand]:
@@ -158,21 +158,21 @@ class World:
         return max(waits_s)
 
 
-@pytest.mark.parametrize("slots", [32, OWN_SLOTS])
+@pytest.mark.parametrize("places", [32, OWN_PLACES])
 @pytest.mark.parametrize("behind", [0, FAR])
 def test_two_hundred_that_hang_one_after_the_other_hold_up_no_other(
-    slots: int, behind: int
+    places: int, behind: int
 ) -> None:
-    world = World(slots)
+    world = World(places)
     bad = [name for n in range(200) for name in world.enter(f"bad_{n}", 1, behind=behind)]
     world.hanging_from_s = {name: 0.1 * n for n, name in enumerate(bad)}
     its_own = [*world.enter("bad_well", 5), *world.enter("bad_live", 2)]
     others = [*world.enter("good_well", 50), *world.enter("good_live", 5)]
     world.run(25.0, each_s=0.5)
-    assert world.slots_taken_max <= slots
+    assert world.places_taken_max <= places
     assert world.oldest_s(others) < WAIT_S_MAX <= 2 * TIME_BOX_S
     assert world.oldest_s(its_own) < WAIT_S_MAX
-    if slots > OWN_SLOTS:
+    if places > OWN_PLACES:
         # Another tenant's hang costs at most one short job.
         assert world.oldest_s(others) < PATIENCE_S
 
@@ -200,9 +200,9 @@ def test_many_tenants_that_hang_hold_up_no_other_and_their_own_comes_again() -> 
     (slow,) = world.enter("good_slow", 1)
     world.slow |= {slow, its_slow}
     world.run(15.0, each_s=0.5)
-    assert world.slots_taken_max <= 32
+    assert world.places_taken_max <= 32
     assert world.oldest_s([*others, *its_own, slow]) < WAIT_S_MAX
-    # The tenant's slots are all taken by hanging ones, so the slow one waits for one of those.
+    # The tenant's places are all taken by hanging ones, so the slow one waits for one of those.
     world.run(TIMEOUT_S + TIME_BOX_S, each_s=10.0, look_s=1.0)
     assert world.oldest_s([its_slow]) <= TIMEOUT_S + TIME_BOX_S
 

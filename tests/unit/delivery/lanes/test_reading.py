@@ -10,7 +10,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, UnknownTopicOrPartitionError
 
 from delivery.lanes import reading as module
-from delivery.lanes.reading import Came, DataLostError, NoRoom, Reading, Share
+from delivery.lanes.reading import Came, DataLostError, NoRoom, Portion, Reading
 from delivery.lanes.units import Span, Strand, Unit
 from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition, Origin, Position, RecordIn
@@ -46,7 +46,7 @@ def came(queue: Came) -> tuple[list[int], int | None, Exception | None]:
     """Return offsets, how far they reach, and the final message; release each part."""
     offsets: list[int] = []
     reached = None
-    while isinstance(part := queue.get_nowait(), Share):
+    while isinstance(part := queue.get_nowait(), Portion):
         offsets += [record.offset for record in part.rows.records]
         reached = part.reached
         part.done()
@@ -121,11 +121,11 @@ def test_what_follows_its_log_gets_what_comes_until_its_time_is_over() -> None:
         read, queue = reading_of(log, Unit(A, {"s/a": Span(0, None)}), follow_s=0.5)
         running = asyncio.create_task(read.run())
         first = await queue.get()
-        assert isinstance(first, Share)
+        assert isinstance(first, Portion)
         assert first.reached == 2
         log.write(events(A, 2, 3))
         second = await queue.get()
-        assert isinstance(second, Share)
+        assert isinstance(second, Portion)
         assert [record.offset for record in second.rows.records] == [2]
         await running
         assert queue.get_nowait() is None
@@ -322,20 +322,20 @@ def test_no_more_is_read_than_memory_has_room_for() -> None:
         read, queue = reading_of(log, Unit(A, {"s/a": Span(0, None)}), follow_s=60.0)
         running = asyncio.create_task(read.run())
         part = await queue.get()
-        assert isinstance(part, Share)
+        assert isinstance(part, Portion)
         log.write(events(A, 4, 8, size=module._BYTES_MAX // 4))
         # These records fill the memory.
         full = await queue.get()
-        assert isinstance(full, Share)
+        assert isinstance(full, Portion)
         log.write(events(A, 8, 9))
         fetches = len(log.fetches)
         part.done()
         await asyncio.sleep(0)
-        assert len(log.fetches) == fetches, "it reads although no share was released"
+        assert len(log.fetches) == fetches, "it reads although no portion was released"
         full.done()
         assert isinstance(await queue.get(), NoRoom), "the waiting strand is not told"
         more = await queue.get()
-        assert isinstance(more, Share)
+        assert isinstance(more, Portion)
         assert more.reached == 9
         running.cancel()
 

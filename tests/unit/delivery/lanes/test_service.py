@@ -126,11 +126,11 @@ class Fleet:
             self.shown.append(FlowGauges(metrics, member))
         self.flow = Flow()
 
-    def has(self, *held: bool) -> None:
+    def has(self, *owned: bool) -> None:
         """Set which processes hold the destination's slot from now on."""
-        for shown, is_holder in zip(self.shown, held, strict=True):
+        for shown, is_holder in zip(self.shown, owned, strict=True):
             slots = {shown.member.slot_of(TO.id)} if is_holder else set()
-            shown.member.held = frozenset(slots)
+            shown.member.owned = frozenset(slots)
 
     def look(self, store: str = STORE, *, delivered: int = 0, is_removed: bool = False) -> None:
         """Count this many delivered requests, and let each process look in turn."""
@@ -181,12 +181,12 @@ def test_the_file_of_a_machine_that_has_it_again_is_not_counted_anew() -> None:
 def test_only_who_has_a_destination_shows_how_it_is() -> None:
     fleet = Fleet()
     gauges = [("flow_state", {"state": "closed"}), ("parallel_requests", {}), ("failing_ratio", {})]
-    for held in [(True, False), (False, True), (False, False), (True, False)]:
-        fleet.has(*held)
+    for owned in [(True, False), (False, True), (False, False), (True, False)]:
+        fleet.has(*owned)
         fleet.look()
         for name, labels in gauges:
             is_shown = [each is not None for each in fleet.figures(name, **labels)]
-            assert is_shown == list(held), name
+            assert is_shown == list(owned), name
     fleet.look(is_removed=True)
     for name, labels in gauges:
         assert fleet.figures(name, **labels) == [None, None]

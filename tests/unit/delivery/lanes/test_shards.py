@@ -30,7 +30,7 @@ class Process(House):
             self.log = self.roster.log = beside.log
             self.marks = self.roster.marks = MarksLog(self.log)
         self.mine = set(shards)
-        self.roster.holds = self.mine.__contains__
+        self.roster.owns = self.mine.__contains__
         self._told = 0
 
     def goes(self, *, partition_count: int = 2) -> dict[KafkaPartition, int]:
@@ -113,7 +113,7 @@ def test_to_give_up_a_shard_is_to_wait_for_what_is_under_way_of_that_one_only(
 
     async def give_up() -> None:
         await loop.finish(frozenset({slot}))
-        loop.member.held -= {slot}
+        loop.member.owned -= {slot}
 
     async def scenario() -> None:
         giving_up = asyncio.create_task(give_up())
@@ -138,7 +138,7 @@ def test_a_lane_without_marks_whose_group_knows_one_partition_only_reads_the_oth
 ) -> None:
     """The lane has begun before, so its `start` no longer counts."""
     house = House()
-    house.roster.holds = {TO.id, f"{TO.id}#1"}.__contains__
+    house.roster.owns = {TO.id, f"{TO.id}#1"}.__contains__
     house.groups[TO.id] = {B: 0}
     for _ in range(2):
         house.look(replace(TO, shards=shards, start="latest"))

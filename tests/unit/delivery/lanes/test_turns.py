@@ -1,4 +1,4 @@
-"""When the next job may start, and which slots it has (ADR 0062)."""
+"""When the next job may start, and which places it has (ADR 0062)."""
 
 from dataclasses import replace
 
@@ -12,8 +12,8 @@ from shared.runtime.spark.processor_time import ProcessorTime
 FOLLOW_S, TIME_BOX_S = 3.0, 7.0
 
 
-def turns(slots: int = 10) -> Turns:
-    return Turns(slots, FOLLOW_S, TIME_BOX_S)
+def turns(places: int = 10) -> Turns:
+    return Turns(places, FOLLOW_S, TIME_BOX_S)
 
 
 def strand(tenant: str, number: int = 0) -> Strand:
@@ -165,7 +165,7 @@ def test_who_has_a_neighbour_an_end_or_the_slot_of_all_is_not_asked() -> None:
     assert of.due(now_s=11.5) == [one]
     of.end(one.job)
     started(of, JobKind.FOLLOWING, "a", worker=0, now_s=10.0, is_hurried=True)
-    assert of.due(now_s=11.5) == [], "a job without a lent slot would wait for it"
+    assert of.due(now_s=11.5) == [], "a job without a lent place would wait for it"
     of.end(beside.job)
     hangs = started(of, JobKind.FOLLOWING, "d", worker=1, now_s=4.0)
     again = started(of, JobKind.FOLLOWING, "c", worker=1, now_s=10.0)
@@ -201,12 +201,12 @@ def test_those_of_several_tenants_go_apart_together_while_each_may() -> None:
 def test_a_slot_is_free_once_all_in_it_are_done() -> None:
     of = turns()
     turn = started(of, JobKind.APART, "a b", "a")
-    assert (turn.slot_count, turn.slots_by_tenant) == (2, {"a": 2, "b": 1})
+    assert (turn.place_count, turn.places_by_tenant) == (2, {"a": 2, "b": 1})
     turn.done(strand("a", 0))
     turn.done(strand("a", 0))
-    assert (turn.slot_count, turn.slots_by_tenant) == (2, {"a": 1, "b": 1})
+    assert (turn.place_count, turn.places_by_tenant) == (2, {"a": 1, "b": 1})
     turn.done(strand("a", 1))
-    assert (turn.slot_count, turn.slots_by_tenant) == (1, {"b": 1})
+    assert (turn.place_count, turn.places_by_tenant) == (1, {"b": 1})
     assert granted(of, JobKind.APART, "a") == [Grant({"a"}, 9)]
 
 
@@ -256,8 +256,8 @@ def test_where_processors_are_short_a_job_takes_longer_and_nobody_hangs(
     """Otherwise more jobs would run side by side, and processors would be even scarcer."""
     busy = crowded(turns(), stretch)
     turn = started(busy, JobKind.SHARED, "a")
-    assert not busy.is_held(turn, now_s=patience_s - 0.01)
-    assert busy.held(now_s=patience_s + 0.01) == [turn]
+    assert not busy.hangs(turn, now_s=patience_s - 0.01)
+    assert busy.hanging(now_s=patience_s + 0.01) == [turn]
 
 
 def test_where_processors_are_short_a_worker_has_one_job_at_a_time_until_half_of_it_is_done() -> (
@@ -289,13 +289,13 @@ def test_where_processors_are_short_more_shares_a_job(stretch: float, expected_s
 def test_what_was_heard_of_processors_is_forgotten_by_and_by() -> None:
     busy = crowded(turns(), 10.0)
     turn = started(busy, JobKind.SHARED, "a")
-    assert not busy.is_held(turn, now_s=2.5)
+    assert not busy.hangs(turn, now_s=2.5)
     for _ in range(20):
         busy.learn(JobKind.APART, [TaskEnd([], ProcessorTime(0.1, 0.0))], now_s=0.0)
-    assert busy.is_held(turn, now_s=2.5)
+    assert busy.hangs(turn, now_s=2.5)
     # A job that hung for half a minute counts little, as its worker had little to do.
     busy.learn(JobKind.APART, [TaskEnd([], ProcessorTime(0.001, 0.01))], now_s=0.0)
-    assert busy.is_held(turn, now_s=2.5)
+    assert busy.hangs(turn, now_s=2.5)
 
 
 def fed(of: Turns, cores: float, *, from_s: float, for_s: float) -> list[int]:

@@ -1,4 +1,4 @@
-"""With few slots, a book orders waiting strands, and gives hanging ones jobs of their own."""
+"""With few places, a book orders waiting strands, and gives hanging ones jobs of their own."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from tests.unit.delivery.lanes.test_book import A, B, C, Driver, strand
 
 
 def test_of_those_with_much_to_send_who_waits_longest_comes_first() -> None:
-    driver = Driver({A: 5_000, B: 0, C: 0}, turns=Turns(slots=1))
+    driver = Driver({A: 5_000, B: 0, C: 0}, turns=Turns(places=1))
     for name in ("first", "hurried"):
         driver.enter(name)
     (first, hurried) = driver.plan()
@@ -26,7 +26,7 @@ def test_of_those_with_much_to_send_who_waits_longest_comes_first() -> None:
 
 
 def test_of_those_with_much_to_send_whose_tenant_has_less_comes_first() -> None:
-    driver = Driver({A: 5_000}, turns=Turns(slots=3))
+    driver = Driver({A: 5_000}, turns=Turns(places=3))
     for name in ("a1", "a2", "a3", "b1"):
         driver.enter(name)
         tenant = name[0]
@@ -54,8 +54,8 @@ def test_who_hangs_is_sent_to_apart_until_it_is_heard_of() -> None:
 
 
 def test_who_leaves_while_it_hangs_has_its_slot_until_the_job_ends() -> None:
-    """Otherwise a tenant would gain a slot each time it pauses and resumes."""
-    driver = Driver({A: 1}, turns=Turns(slots=2))
+    """Otherwise a tenant would gain a place each time it pauses and resumes."""
+    driver = Driver({A: 1}, turns=Turns(places=2))
     driver.enter(kind=JobKind.APART)
     (job,) = driver.plan()
     driver.book.leave("s/a")

@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import generate_latest
 
 from pipelines.documents import Documents
-from pipelines.lanes import held_places
+from pipelines.lanes import stuck_tasks
 from pipelines.lanes.book import PipelineBook
-from pipelines.lanes.held_places import HeldPlaces, PlaceWatch
+from pipelines.lanes.stuck_tasks import StuckTasks, StuckTaskWatch
 from pipelines.metrics import PipelineMetrics
 from pipelines.parts import alone
 from pipelines.parts.alone import ExecutorTurns
@@ -31,7 +31,7 @@ def left(tasks: int, *, pool: str = "evil", stage: str = "1.0") -> LeftTasks:
 
 
 def test_who_ends_soon_after_it_was_cut_off_holds_nothing() -> None:
-    places = HeldPlaces(slots=4)
+    places = StuckTasks(task_places=4)
     assert not places.see([left(3)], 0.0)
     assert not places.see([], 4.0)
     assert not places.see([left(3)], 5.0)
@@ -50,7 +50,7 @@ def test_who_ends_soon_after_it_was_cut_off_holds_nothing() -> None:
 def test_half_of_the_places_is_too_much_and_so_is_one_for_two_minutes(
     tasks: int, at_s: float, *, expected: bool
 ) -> None:
-    places = HeldPlaces(slots=16)
+    places = StuckTasks(task_places=16)
     places.see([left(tasks)], 0.0)
     places.see([left(tasks)], at_s)
     assert places.are_too_many(at_s) is expected
@@ -73,8 +73,8 @@ class Ground:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, may_replace: bool = True) -> None:
         self.found: list[LeftTasks] = [left(8)]
         self.replaced = 0
-        monkeypatch.setattr(held_places, "left_tasks", lambda _: self.found)
-        monkeypatch.setattr(held_places, "replace_executors", self._replace)
+        monkeypatch.setattr(stuck_tasks, "left_tasks", lambda _: self.found)
+        monkeypatch.setattr(stuck_tasks, "replace_executors", self._replace)
         self.book = PipelineBook(events_max=100, time_box_s=5, own_jobs_max=2)
         self.documents = Documents()
         self.documents.take([EVIL, GOOD], now_ms=1)
@@ -85,9 +85,9 @@ class Ground:
         self.turns, self.metrics = ExecutorTurns(), PipelineMetrics()
         spark: Any = KnownSpark()
         self.spark = spark
-        self.watch = PlaceWatch(
+        self.watch = StuckTaskWatch(
             spark,
-            HeldPlaces(16),
+            StuckTasks(16),
             self.book,
             self.turns,
             self.documents,
@@ -109,7 +109,7 @@ class Ground:
         return [self.documents.states[it.title].executors_ended for it in (EVIL, GOOD)]
 
     def planned(self) -> list[str]:
-        return [share.lane_id for job in self.book.plan(0.0) for share in job.shares]
+        return [portion.lane_id for job in self.book.plan(0.0) for portion in job.portions]
 
     def shown(self) -> list[str]:
         return generate_latest(self.metrics.registry).decode().splitlines()
@@ -123,7 +123,7 @@ def test_the_executor_is_replaced_and_whose_tasks_went_on_is_named(
     assert ground.replaced == 0
     ground.look(105.0)
     assert (ground.replaced, ground.ended()) == (1, [1, 0])
-    assert "hifi_pipelines_held_places_count 8.0" in ground.shown()
+    assert "hifi_pipelines_stuck_tasks 8.0" in ground.shown()
     assert "continued" in ground.documents.states["evil"].why
     # Until the tasks are gone the other pipeline starts alone; the ending executor is left alone.
     ground.look(110.0)
@@ -133,7 +133,7 @@ def test_the_executor_is_replaced_and_whose_tasks_went_on_is_named(
     ground.look(111.0)
     assert (ground.replaced, ground.planned()) == (1, [EVIL.lane_id])
     shown = ground.shown()
-    assert "hifi_pipelines_held_places_count 0.0" in shown
+    assert "hifi_pipelines_stuck_tasks 0.0" in shown
     assert "hifi_pipelines_executors_lost_total 1.0" in shown
     assert 'hifi_pipelines_executor_ended_total{pipeline="evil",tenant="default"} 1.0' in shown
 
@@ -153,7 +153,7 @@ def test_what_it_has_under_way_comes_to_its_end_first(monkeypatch: pytest.Monkey
 def test_others_that_do_not_end_are_held_back_once_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(alone, "_HELD_BACK_S", 0.01)
+    monkeypatch.setattr(alone, "_WAIT_S_MAX", 0.01)
     ground = Ground(monkeypatch)
 
     async def run() -> None:
@@ -173,15 +173,15 @@ def test_on_a_cluster_they_are_shown_alone(monkeypatch: pytest.MonkeyPatch) -> N
     ground.look(100.0, 105.0)
     assert (ground.replaced, ground.ended()) == (0, [0, 0])
     assert sorted(ground.planned()) == [EVIL.lane_id, GOOD.lane_id]
-    assert "hifi_pipelines_held_places_count 8.0" in ground.shown()
+    assert "hifi_pipelines_stuck_tasks 8.0" in ground.shown()
 
 
 def test_it_looks_again_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     ground = Ground(monkeypatch)
-    monkeypatch.setattr(held_places, "_LOOK_S", 0.0)
+    monkeypatch.setattr(stuck_tasks, "_LOOK_S", 0.0)
     looks, is_done = list[float](), asyncio.Event()
 
-    async def look(_: PlaceWatch, now_s: float) -> None:
+    async def look(_: StuckTaskWatch, now_s: float) -> None:
         looks.append(now_s)
         if len(looks) == 1:
             raise OSError("Spark stands still")
@@ -194,6 +194,6 @@ def test_it_looks_again_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> 
         await done
         running.cancel()
 
-    monkeypatch.setattr(PlaceWatch, "look", look)
+    monkeypatch.setattr(StuckTaskWatch, "look", look)
     asyncio.run(run(is_done.wait()))
     assert len(looks) >= 2

@@ -26,17 +26,17 @@ _LOOK_S = 1.0
 # A task that reacts to cancellation ends within this time.
 _LISTENS_S = 5.0
 # Tasks that ignore their cancellation may not run for longer than this, even if there are few.
-_HELD_S_MAX = 120.0
+_STUCK_S_MAX = 120.0
 # The wait before another attempt to replace the executor: each attempt holds others back, and an
 # executor takes some seconds to end.
 _AGAIN_S = 60.0
 
 
 @dataclass(slots=True)
-class HeldPlaces:
-    """The held places of one executor."""
+class StuckTasks:
+    """The stuck tasks of one executor."""
 
-    slots: int
+    task_places: int
     left: list[LeftTasks] = field(default_factory=list)
     _since_s: dict[str, float] = field(default_factory=dict)
 
@@ -52,21 +52,21 @@ class HeldPlaces:
     def see(self, found: Sequence[LeftTasks], now_s: float) -> bool:
         """Record the tasks that are left over now; return whether they have changed."""
         self._since_s = {each.stage: self._since_s.get(each.stage, now_s) for each in found}
-        held = [each for each in found if now_s - self._since_s[each.stage] >= _LISTENS_S]
-        before, self.left = self.left, held
-        return before != held
+        stuck = [each for each in found if now_s - self._since_s[each.stage] >= _LISTENS_S]
+        before, self.left = self.left, stuck
+        return before != stuck
 
     def are_too_many(self, now_s: float) -> bool:
         longest_s = max((now_s - self._since_s[each.stage] for each in self.left), default=0.0)
-        return 2 * self.count >= self.slots or longest_s >= _HELD_S_MAX
+        return 2 * self.count >= self.task_places or longest_s >= _STUCK_S_MAX
 
 
 @dataclass(slots=True)
-class PlaceWatch:
-    """Looks for held places once a second."""
+class StuckTaskWatch:
+    """Looks for stuck tasks once a second."""
 
     spark: SparkOnDemand
-    places: HeldPlaces
+    stuck: StuckTasks
     book: PipelineBook
     turns: ExecutorTurns
     documents: Documents
@@ -75,7 +75,7 @@ class PlaceWatch:
     may_replace: bool
     _lost: int = 0
     _not_before_s: float = 0.0
-    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "places"))
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "stuck"))
 
     async def run(self) -> None:
         await self.spark.is_up.wait()
@@ -94,22 +94,22 @@ class PlaceWatch:
         session = await self.spark.get()
         loop = asyncio.get_running_loop()
         left = await loop.run_in_executor(self._thread, left_tasks, session)
-        if self.places.see(left, now_s):
-            self.metrics.holds_places(self.places.count)
-            log.warning("executor.places_held", count=self.places.count, by=self._by())
+        if self.stuck.see(left, now_s):
+            self.metrics.stuck_tasks(self.stuck.count)
+            log.warning("executor.tasks_stuck", count=self.stuck.count, by=self._by())
         self.book.waiting = frozenset()
-        if self.may_replace and self.places.are_too_many(now_s):
+        if self.may_replace and self.stuck.are_too_many(now_s):
             await self._replace(now_s)
 
     async def _replace(self, now_s: float) -> None:
-        """Let the holders take no more places, and replace the executor when their jobs end."""
-        holders = {
+        """Let their owners take no more places, and replace the executor when their jobs end."""
+        owners = {
             lane_id: pipeline
             for lane_id, pipeline in self.documents.by_lane().items()
-            if pipeline.name in self.places.owners
+            if pipeline.name in self.stuck.owners
         }
-        self.book.waiting = frozenset(holders)
-        if now_s < self._not_before_s or self.book.is_at_work(holders):
+        self.book.waiting = frozenset(owners)
+        if now_s < self._not_before_s or self.book.is_at_work(owners):
             return
         self._not_before_s = now_s + _AGAIN_S
         session = await self.spark.get()
@@ -120,10 +120,10 @@ class PlaceWatch:
         except NotAloneError as error:
             log.warning("executor.not_replaced", error=str(error))
             return
-        log.warning("executor.replaced", held=self.places.count, by=self._by())
+        log.warning("executor.replaced", stuck=self.stuck.count, by=self._by())
         why = "its tasks continued after they were cancelled, and held places of others"
-        for pipeline in holders.values():
+        for pipeline in owners.values():
             Culprits(self.documents, self.metrics).blame(pipeline, why)
 
     def _by(self) -> list[str]:
-        return sorted(self.places.owners)
+        return sorted(self.stuck.owners)

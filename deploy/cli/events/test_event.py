@@ -20,7 +20,7 @@ _NOT_SO = 3
 
 
 @options.made_of(client=options.control_client, form=options.form)
-def try_out(
+def send_and_follow(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")],
     event: Annotated[
         str | None, typer.Argument(help='A JSON object; default: {"is_test": true}.')

@@ -8,7 +8,7 @@ from shared.runtime.archive.archived_log import Piece
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineShare:
+class PipelinePortion:
     """The work that a job does for one pipeline."""
 
     lane_id: str
@@ -16,7 +16,7 @@ class PipelineShare:
     life: int = 0
     # The offsets up to which the work may be a repeat.
     repeats: Position = field(default_factory=dict)
-    # For logs that this share reads to their ends: when those ends were fetched.
+    # For logs that this portion reads to their ends: when those ends were fetched.
     read_until_ms: Position = field(default_factory=dict)
     # True for a sink: it may have written exactly this range and nothing beyond.
     is_fixed: bool = False
@@ -43,7 +43,7 @@ class PipelineShare:
 
     @property
     def is_one_event(self) -> bool:
-        """Whether the share is a single event, which cannot be cut further."""
+        """Whether the portion is a single event, which cannot be cut further."""
         return self.count == 1
 
 
@@ -51,7 +51,7 @@ class PipelineShare:
 class PlannedJob:
     """A job to start."""
 
-    shares: tuple[PipelineShare, ...]
+    portions: tuple[PipelinePortion, ...]
     is_shared: bool
     is_elsewhere: bool = False
     # True for a job without events, and without Spark.
@@ -59,4 +59,4 @@ class PlannedJob:
 
     @property
     def is_of_one(self) -> bool:
-        return len(self.shares) == 1
+        return len(self.portions) == 1

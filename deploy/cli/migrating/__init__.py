@@ -1,0 +1,1 @@
+"""Finds and replaces names that an earlier release used: `hifi migrate`."""

@@ -1,0 +1,1 @@
+"""Container images: how they are built, and what their builds run."""

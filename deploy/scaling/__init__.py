@@ -1,0 +1,1 @@
+"""Queries by which autoscalers outside AWS count processes."""

@@ -1,0 +1,1 @@
+"""Logging in to Kafka: with tokens, and again before a login ends."""
