@@ -109,6 +109,13 @@ PANELS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "deploy.cli.applying.export:export",
             "Write streams, tables, destinations, pipelines and channels, for `hifi apply`.",
         ),
+        "import": (
+            "deploy.cli.applying.import_:import_",
+            (
+                "Write the settings of `hifi export --everything` into another Kafka,"
+                " and make its topics."
+            ),
+        ),
         "streams": (
             "deploy.cli.control.streams:app",
             "Streams: create, put, list, get, update, spread, delete.",

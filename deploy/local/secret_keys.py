@@ -16,15 +16,23 @@ from shared.runtime.setup_error import SetupError
 
 VARIABLE = "HIFI_SECRET_KEYS"
 OPERATOR_KEY = "HIFI_GATEWAY_OPERATOR_KEY"
+_KEYS_FILE = "secret-keys"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def secret_keys(folder: Path, environ: Mapping[str, str]) -> str:
     """Return the value of HIFI_SECRET_KEYS; SetupError if it is not valid."""
-    keys = environ.get(VARIABLE) or _kept(folder / "secret-keys", new_key)
+    keys = environ.get(VARIABLE) or _kept(folder / _KEYS_FILE, new_key)
     # Refuse a wrong key here; otherwise several services would refuse it in their logs.
     SecretBox.of(keys)
     return keys
+
+
+def known_secret_keys(folder: Path, environ: Mapping[str, str]) -> str:
+    """Return the value of HIFI_SECRET_KEYS; empty if there is none yet."""
+    if environ.get(VARIABLE) or (folder / _KEYS_FILE).exists():
+        return secret_keys(folder, environ)
+    return ""
 
 
 def operator_key(folder: Path, environ: Mapping[str, str]) -> str:

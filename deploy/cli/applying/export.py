@@ -1,17 +1,21 @@
 """`hifi export`: writes a gateway's objects in the form that `hifi apply` reads."""
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from deploy.cli import options
+from deploy.cli.applying.whole_export import lines_of
 from deploy.cli.printing import Form, out, print_data, reader_may_leave, yaml_text
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.config.outside.channel import Channel
 from shared.config.table import Table
 from shared.runtime.control_client import ControlClient
+from shared.runtime.kafka.config_topic import read_config
+from shared.runtime.setup_error import UsageError
 
 # The key decides the tenant. The other values are set by Hifi, or temporarily by people.
 _LEFT_OUT = frozenset(
@@ -39,6 +43,14 @@ def export(
         ),
     ] = None,
     *,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--everything",
+            help="For `hifi import`: all tenants' settings, API keys and secrets, from Kafka.",
+        ),
+    ] = False,
+    kafka: options.Kafka = options.KAFKA_DEFAULT,
     form: Form | None,
     client: ControlClient,
 ) -> None:
@@ -48,7 +60,17 @@ def export(
     `{env: VARIABLE}` instead, and `hifi apply` takes the secret from the environment.
 
         hifi export > hifi.yaml
+
+        hifi export --everything --kafka broker-1:9092 > hifi.ndjson
     """
+    if everything:
+        if streams or form:
+            raise UsageError("--everything takes no names of streams, and has one format.")
+        configuration = asyncio.run(read_config(kafka))
+        with reader_may_leave():
+            for line in lines_of(configuration):
+                out.out(line)
+        return
     objects = _of_streams(client, streams) if streams else _all(client)
     with reader_may_leave():
         if form == "name":

@@ -30,7 +30,7 @@ from shared.event.topics import (
 )
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.config_topic import CONFIG_WRITER, ConfigFeed
 from shared.runtime.kafka.only_writer import KeptWriter, OvertakenError, Row, only_writer
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
@@ -44,7 +44,6 @@ JudgeAll = Callable[[Configuration], Awaitable[Changes]]
 Record = Callable[[Configuration], Awaitable[RecordedChanges]]
 
 _TIERS = [tier.name for tier in RetrySchedule().tiers]
-_WRITER = "hifi-config"
 # Kafka answers administrative requests within a second; after this time something is wrong.
 _DEADLINE_S = 10.0
 # A change takes some 0.1 s. If another gateway's change comes first, it waits up to this long the
@@ -106,7 +105,7 @@ class KafkaControlStore:
         self._feed = feed
         # One change at a time; a tenant with many changes takes turns with others.
         self._turns = search_turns(1, wait_s=_TURN_S_MAX)
-        self._writer = KeptWriter(lambda: only_writer(bootstrap_servers, _WRITER))
+        self._writer = KeptWriter(lambda: only_writer(bootstrap_servers, CONFIG_WRITER))
         # Opened at the first request, so it costs nothing without pipelines.
         self._states: TopicFeed[PipelineStates] | None = None
         self._states_turn = asyncio.Lock()

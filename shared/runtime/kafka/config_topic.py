@@ -4,6 +4,9 @@ from shared.config.configuration import Configuration
 from shared.event.topics import CONFIG
 from shared.runtime.kafka.topic_feed import TopicFeed
 
+# The transactional id of all who write to the topic, so that they write one at a time.
+CONFIG_WRITER = "hifi-config"
+
 
 class ConfigFeed(TopicFeed[Configuration]):
     """The newest configuration, kept up to date in the background, even after Kafka's errors."""

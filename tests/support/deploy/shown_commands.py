@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,17 @@ _DONE = ("make up", "source ")
 # Repeating these does more than running them once.
 _ONCE = ("hifi send ", "AT=", "export ", "hifi keys ", "hifi dead redrive ")
 _SENDS = re.compile(r"\bcurl\b.* (-d|--data\S*|-X|-H|-T|-F) ")
+# A block in a step of a list is indented.
+_BLOCK = re.compile(r"^ *```console\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _CONTINUED = re.compile(r"\\\n\s*")
+
+
+# The README shows a past run: these parts differ each time.
+_OF_A_RUN = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f-]{27}|(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d|\b\d+:\d+\b"
+    r"|\d+\.\d\d s|[\d,]+ events/s"
+)
+README = "../README.md"
 
 
 class ShownCommand(NamedTuple):
@@ -35,19 +46,26 @@ def shown(page: str, names: Mapping[str, str]) -> list[ShownCommand]:
     text = (sources.ROOT / "docs" / page).read_text()
     for name, other in names.items():
         text = text.replace(name, other)
-    blocks = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = [textwrap.dedent(block[1]) for block in _BLOCK.finditer(text)]
     found = []
     for part in re.split(r"^\$ ", _CONTINUED.sub(" ", "".join(blocks)), flags=re.MULTILINE)[1:]:
         command, _, says = part.partition("\n")
+        if page == README:
+            says = _OF_A_RUN.sub("...", says)
         if not command.startswith(_DONE):
             found.append(ShownCommand(command, says))
     return found
 
 
 class Terminal:
-    """One bash; its background processes end with it."""
+    """One shell; its background processes end with it."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environ: Mapping[str, str],
+        shell: Sequence[str] = ("bash", "--norc"),
+    ) -> None:
         self._folder = folder
         for name in ("examples", "deploy"):
             (folder / name).symlink_to(sources.ROOT / name)
@@ -56,7 +74,7 @@ class Terminal:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HIFI_")}
         kept = {"PATH": path, "PYTHONPATH": python_path, "COLUMNS": "200"}
         self._process = subprocess.Popen(
-            ["bash", "--norc"],
+            shell,
             cwd=folder,
             env={**inherited, **kept, **environ},
             stdin=subprocess.PIPE,
