@@ -47,7 +47,8 @@ class Block:
     """An event that keeps its place and blocks all behind it (order = "stream")."""
 
     offset: int
-    again_at_ms: int
+    # A length and no time, because the process that waits may have another clock.
+    wait_ms: int
     # Empty if nothing is wrong with the event: there was no time or permission to send it.
     history: History | None = None
     # Events below this offset may already have been taken.
@@ -148,7 +149,7 @@ class Settlement:
             decided = self._decide(batch, due.failed, situation)
             return self._finish(batch, decided, due.failed.exchange)
         if self.is_in_line and failure in _NO_TROUBLE:
-            return SettledBatch(block=Block(batch.facts.covered[0].first, at_ms + wait_ms))
+            return SettledBatch(block=Block(batch.facts.covered[0].first, wait_ms))
         # The next round continues where this one ends.
         group = refused_group(batch, self.destination)
         refused = [
@@ -198,7 +199,8 @@ class Settlement:
         for index, (tried, decision) in enumerate(decided):
             ended = settle(decision, tried.envelope)
             if isinstance(ended, Hold):
-                block = _block(ended.history, decided[index:], is_sent=bool(exchange.batch_id))
+                is_sent = bool(exchange.batch_id)
+                block = _block(ended.history, decided[index:], is_sent=is_sent, now_ms=self.clock())
                 break
             pairs.append((tried, ended))
         waiting = [(tried, decision) for tried, decision in pairs if isinstance(decision, Waiting)]
@@ -224,7 +226,9 @@ class Settlement:
         return decided
 
 
-def _block(history: History, rest: Sequence[tuple[TriedEvent, Ended]], *, is_sent: bool) -> Block:
+def _block(
+    history: History, rest: Sequence[tuple[TriedEvent, Ended]], *, is_sent: bool, now_ms: int
+) -> Block:
     """Keep the first of these in its place; the others will be read and sent again.
 
     If they may have been taken, their new requests say so.
@@ -233,4 +237,4 @@ def _block(history: History, rest: Sequence[tuple[TriedEvent, Ended]], *, is_sen
     is_doubtful = is_sent and (history.is_ambiguous or is_taken)
     offsets = [tried.envelope.origin.offset for tried, _ in rest]
     until = offsets[-1] + 1 if is_doubtful else 0
-    return Block(offsets[0], history.not_before_ms, history, until)
+    return Block(offsets[0], max(0, history.not_before_ms - now_ms), history, until)

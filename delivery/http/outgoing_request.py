@@ -8,8 +8,8 @@ from delivery.http.connection import ExchangeError
 from delivery.http.target import RequestTarget
 from shared.retry.attempt import Failure
 
-_LABEL = "hifi-maybe-duplicate"
-_LABEL_LINE = f"{_LABEL}: 1\r\n".encode()
+LABEL = "hifi-maybe-duplicate"
+_LABEL_LINE = f"{LABEL}: 1\r\n".encode()
 
 # Returns whether another process may already have sent the same request.
 IsLate: TypeAlias = Callable[[], bool]
@@ -46,13 +46,13 @@ class OutgoingRequest:
     def fields(self, head: RequestHead, *, may_be_duplicate: bool) -> list[tuple[bytes, bytes]]:
         """Return the headers of the request in HTTP/2."""
         needs_label = self._needs_label(may_be_duplicate=may_be_duplicate)
-        headers = {**self.headers, _LABEL: "1"} if needs_label else self.headers
+        headers = {**self.headers, LABEL: "1"} if needs_label else self.headers
         length = (b"content-length", b"%d" % len(self.body))
         return [*head.fields, *_fields(headers), length]
 
     def _needs_label(self, *, may_be_duplicate: bool) -> bool:
         # Asked right before sending, as the process may have been frozen since it began to connect.
-        return _LABEL not in self.headers and (may_be_duplicate or self.is_late())
+        return LABEL not in self.headers and (may_be_duplicate or self.is_late())
 
 
 def header_lines(headers: Mapping[str, str]) -> bytes:

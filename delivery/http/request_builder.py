@@ -20,7 +20,7 @@ from delivery.http.dialer import Dialer
 from delivery.http.endpoint import Endpoint
 from delivery.http.idle import IdleConnections
 from delivery.http.oauth import TokenSource
-from delivery.http.outgoing_request import IsLate, OutgoingRequest, RequestHead
+from delivery.http.outgoing_request import LABEL, IsLate, OutgoingRequest, RequestHead
 from delivery.http.reply_room import ReplyRoom
 from delivery.http.target import RequestTarget, read_target
 from delivery.http.tunnel import Tunnel, connect_request
@@ -107,13 +107,17 @@ class RequestBuilder:
         if self._tokens is None:
             return await self._post(sent, headers, limits, is_late)
         token = await self._tokens.token()
-        reply, is_resent = await self._post(sent, headers, limits, is_late, token=token)
+        reply, was_resent = await self._post(sent, headers, limits, is_late, token=token)
         if reply.status != _UNAUTHORIZED:
-            return reply, is_resent
+            return reply, was_resent
         # The token may have been revoked early: try once more with another.
         self._tokens.refuse(token)
         token = await self._tokens.token()
-        return await self._post(sent, headers, limits, is_late, token=token)
+        if was_resent:
+            # The destination may have taken the first of the two copies.
+            headers = {**headers, LABEL: "1"}
+        reply, is_resent = await self._post(sent, headers, limits, is_late, token=token)
+        return reply, is_resent or was_resent
 
     def close(self) -> None:
         self._endpoint.close()

@@ -19,6 +19,7 @@ from delivery.http.request_builder import RequestBuilder, SenderContext
 from shared.config.destination import Destination
 from shared.proof.last_answer import ANSWER_BYTES_MAX, told_headers
 from shared.retry.attempt import Attempt, Failure, NoResponse, Response, directive_of
+from shared.retry.retry_after import as_length
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
 
@@ -123,7 +124,7 @@ def _attempt_of(reply: Reply, *, is_resent: bool) -> Attempt:
         )
     answered = Response(
         reply.status,
-        reply.headers.get("retry-after"),
+        as_length(reply.headers.get("retry-after"), reply.headers.get("date")),
         is_resent=is_resent,
         directive=directive,
     )

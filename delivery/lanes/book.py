@@ -17,7 +17,6 @@ from delivery.lanes.strands.way import Laggard, Way
 from delivery.lanes.turns import Turn, Turns
 from delivery.lanes.units import Job, JobKind, Lane, Span, Strand
 from delivery.settling import Block
-from shared.event.envelope import History
 from shared.event.record import KafkaPartition, Position
 
 
@@ -45,9 +44,7 @@ class Book:
     def enter(self, strand: Strand, mark: Mark, *, not_before_s: float = 0.0) -> None:
         """Resume a strand at its mark; the end of its log must be known."""
         end = self._ends[strand.where]
-        # Following has no end, so everything now in the log may have been sent.
-        way = Way(mark.at, min(mark.until, end), waiting=mark.waiting, life=mark.life)
-        self._ways[strand], way.not_before_s = way, not_before_s
+        way = self._ways[strand] = Way.of(mark, end=end, again_s=not_before_s)
         self._names.setdefault(strand.where, set()).add(strand.destination)
         self._strands.setdefault(strand.destination, set()).add(strand)
         self._place(strand, way, is_beyond=mark.at > end)
@@ -124,7 +121,7 @@ class Book:
         ways = {where: self._ways.get(Strand(destination, where)) for where in places}
         return {where: way.at for where, way in ways.items() if way is not None}
 
-    def went(self, strand: Strand, mark: Mark) -> bool:
+    def went(self, strand: Strand, mark: Mark, again_s: float = 0.0) -> bool:
         """Record a written mark; True if it has moved a strand on, or freed it."""
         way = self._ways.get(strand)
         if way is None or way.under_way is None or not mark.is_in(way.life):
@@ -132,7 +129,7 @@ class Book:
         is_done = mark.done is not None and mark.done == way.under_way.number
         if mark.at <= way.at and not is_done:
             if mark.at == way.at:
-                way.hear(mark.waiting)
+                way.hear(mark, again_s)
             return False
         if is_done or mark.at >= min(end_of(way.under_way), mark.until):
             self._free(strand, way)
@@ -142,7 +139,7 @@ class Book:
     def mark(self, strand: Strand) -> Mark:
         way = self._ways[strand]
         end = 0 if way.under_way is None else end_of(way.under_way)
-        return Mark(way.at, max(way.at, way.maybe_sent, end), waiting=way.waiting, life=way.life)
+        return way.mark(until=max(way.at, way.maybe_sent, end))
 
     def mark_of(self, strand: Strand) -> Mark | None:
         """Return a strand's mark; None if the strand is not in this book."""
@@ -161,13 +158,12 @@ class Book:
         self._free(strand, way)
         self._go_on(strand, way, at)
         if block is not None:
-            way.maybe_sent = max(way.maybe_sent, block.sent_until)
-            way.waiting, way.not_before_s = block.history or way.waiting, again_s
+            way.wait(block, again_s)
         return True
 
-    def blocked(self) -> list[tuple[Strand, History]]:
-        """Return the strands that wait for one event, with that event's history."""
-        return [(strand, way.waiting) for strand, way in self._ways.items() if way.waiting]
+    def blocked(self) -> list[Strand]:
+        """Return the strands that wait for one event."""
+        return [strand for strand, way in self._ways.items() if way.waiting]
 
     def try_now(self, strand: Strand) -> None:
         self._ways[strand].not_before_s = 0.0
@@ -198,7 +194,7 @@ class Book:
         way.maybe_sent = max(way.maybe_sent, OPEN if span.end is None else min(span.end, known))
         if way.maybe_sent >= OPEN:
             self._unsure.add(strand)
-        way.under_way, way.not_before_s = None, not_before_s
+        way.under_way, way.not_before_s = None, max(not_before_s, way.again_s)
         way.is_suspect = is_suspect
         if not self._is_beyond(strand):
             self._go_on(strand, way, at)
@@ -217,7 +213,7 @@ class Book:
 
     def _go_on(self, strand: Strand, way: Way, at: int) -> None:
         if at > way.at:
-            way.at, way.behind_since_s, way.is_suspect, way.waiting = at, None, False, None
+            way.go_on(at)
         self._place(strand, way)
 
     def _place(self, strand: Strand, way: Way, *, is_beyond: bool = False) -> None:

@@ -20,7 +20,7 @@ from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.pace import LaneMaker, publish_every_ms
 from delivery.lanes.roster import Roster
-from delivery.lanes.strands.blocks import Blocks, wait_until_s
+from delivery.lanes.strands.blocks import Blocks
 from delivery.lanes.strands.telling import Teller
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import (
@@ -39,7 +39,6 @@ from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
 from shared.event.topics import lease_group
-from shared.runtime.clock import now_ms
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.config_topic import ConfigFeed
@@ -112,13 +111,13 @@ class LaneLoop:
         )
         book, roster, marks = self.book, self.roster, self.marks
         self.teller = Teller(self.outlet.store, book.mark_of, marks.marks, marks.repeats)
-        self.blocks = Blocks(book.blocked, book.try_now, roster.destination)
+        self.blocks = Blocks(book.blocked, book.try_now, roster.destination, self.maker.is_resumed)
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
         self._threads = ThreadPoolExecutor(_THREADS_PER_PLACE * self.settings.all_places, "job")
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._sees_ends = False
-        # Strands that cannot continue, as their next events are gone, and since when.
+        # Strands whose next events are gone, with the `resumed_at_ms` of their destination then.
         self._lost: dict[Strand, int] = {}
         # Slots to give up: nothing new is planned for them.
         self._leaving: frozenset[int] = frozenset()
@@ -325,7 +324,7 @@ class LaneLoop:
             counts[name] += report.event_count
             if not report.error:
                 block = report.block
-                again_s = wait_until_s(block.again_at_ms) if block else 0.0
+                again_s = now_s + block.wait_ms / 1000 if block else 0.0
                 if self.book.ended(strand, span, report.at, block, again_s):
                     self._went_on(strand, now_s)
             elif self.book.is_with(strand, span):
@@ -343,17 +342,18 @@ class LaneLoop:
             again_s = max(again_s, now_s + self.turns.follows_s_max)
         self.book.cut(strand, span, report.at, not_before_s=again_s, is_suspect=is_suspect)
         if report.is_data_lost:
-            # Keep the time of the first error: the strand retries until a person resumes the lane.
-            self._lost.setdefault(strand, now_ms())
+            # The first error counts: the strand retries until a person resumes the lane.
+            destination = self.roster.destination(name)
+            self._lost.setdefault(strand, destination.resumed_at_ms if destination else 0)
         self.fates.died(strand, report.error, is_data_lost=report.is_data_lost, now_s=now_s)
 
     async def _go_on_without(self) -> None:
         """Continue with the events that Kafka still has, where a person has resumed a lane."""
-        for strand, lost_at_ms in list(self._lost.items()):
+        for strand, resumed_at_ms in list(self._lost.items()):
             destination = self.roster.destination(strand.destination)
             if strand not in self.book or destination is None:
                 del self._lost[strand]
-            elif destination.resumed_at_ms > lost_at_ms:
+            elif destination.resumed_at_ms > resumed_at_ms:
                 starts = await self.log.starts([strand.where])
                 if strand.where in starts and strand in self.book:
                     self._went_on(strand, time.monotonic())
@@ -367,7 +367,7 @@ class LaneLoop:
         await self.marks.follow(self._mark_came)
 
     def _mark_came(self, strand: Strand, mark: Mark) -> None:
-        if self.book.went(strand, mark):
+        if self.book.went(strand, mark, time.monotonic() + mark.wait_ms / 1000):
             self._went_on(strand, time.monotonic())
             self._tell_position(strand.destination)
             self._wake.set()

@@ -32,6 +32,8 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     late: bool = False
     # The history of the event at the position, if all events behind wait for that one.
     waiting: History | None = None
+    # How long that event waits from the time at which the broker stored the mark.
+    wait_ms: int = 0
     # Kafka's id of the topic: one that is recreated under the same name has another id.
     life: str = ""
 

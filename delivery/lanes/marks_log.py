@@ -39,6 +39,9 @@ class MarksLog:
     marks: dict[Strand, Mark] = field(default_factory=dict)
     # The ranges that were ever sent again, by strand.
     repeats: dict[Strand, RepeatedRanges] = field(default_factory=dict)
+    # When the wait of each mark ends, and the time of the newest record, by the broker's clock.
+    _waits_until_ms: dict[Strand, int] = field(default_factory=dict)
+    _newest_ms: int = 0
     # The offset up to which the log is read.
     at: int = 0
     # How often the log was recreated, or had records deleted.
@@ -50,6 +53,10 @@ class MarksLog:
         end = await self._bound(self.log.ends)
         while self.at < end:
             await self._fetch(lambda _, __: None)
+
+    def wait_s(self, strand: Strand) -> float:
+        """Return how much of the wait in a strand's mark is left, or somewhat more."""
+        return max(0, self._waits_until_ms.get(strand, 0) - self._newest_ms) / 1000
 
     async def _bound(self, ask: Callable[[list[KafkaPartition]], Any]) -> int:
         try:
@@ -97,11 +104,15 @@ class MarksLog:
             await self.log.ends([MARKS])
             raise answer.error
         for record in answer.records:
+            self._newest_ms = max(self._newest_ms, record.timestamp)
             opened = open_mark(record.key or b"", record.value)
             if opened is None:
                 self._take_repeats(record)
                 continue
             strand, mark = opened
+            self._waits_until_ms.pop(strand, None)
+            if mark is not None and mark.waiting is not None:
+                self._waits_until_ms[strand] = record.timestamp + mark.wait_ms
             if mark is None:
                 self.marks.pop(strand, None)
             else:

@@ -15,6 +15,8 @@ from shared.runtime.kafka.clients import (
 )
 
 _BATCH_BYTES = 262_144
+# The client's numbers of records wrap wrongly after 2**31 records of a Kafka partition.
+_RECORDS_MAX = 2**30
 
 
 class Outlet:
@@ -25,6 +27,7 @@ class Outlet:
         self._producer: KafkaProducer | None = None
         # Many strands need the producer at the same time.
         self._opening = asyncio.Lock()
+        self._record_count = 0
         # How many stores each producer has under way, including producers that were given up.
         self._users: Counter[KafkaProducer] = Counter()
 
@@ -34,6 +37,9 @@ class Outlet:
             return
         producer: KafkaProducer = await self._opened()
         self._users[producer] += 1
+        self._record_count += len(rows)
+        if self._record_count > _RECORDS_MAX and self._producer is producer:
+            self._producer, self._record_count = None, 0
         try:
             reports = [
                 await producer.send(row.topic, row.value, key=row.key, headers=list(row.headers))

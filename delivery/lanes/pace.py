@@ -70,12 +70,17 @@ class LaneMaker:
             requests_max(destination, self.settings, known),
         )
 
+    def is_resumed(self, destination: Destination) -> bool:
+        """Say whether a person has resumed the destination since it was last sent to."""
+        known = self.states.flows.get(destination.id)
+        return known is not None and known.is_before(destination)
+
     def tenant_of(self, destination: Destination) -> str:
         return self.config.configuration.tenant_of(destination.stream)
 
     def is_to_rest(self, destination: Destination, known: FlowRecord | None) -> bool:
         # A state from before a person resumed the destination says nothing about its health now.
-        if known is None or known.updated_at_ms <= destination.resumed_at_ms:
+        if known is None or known.is_before(destination):
             return destination.is_disabled
         after_s = self.settings.time_box_s
         return destination.is_disabled or known.is_in_lasting_trouble(

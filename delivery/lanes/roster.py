@@ -9,7 +9,6 @@ from delivery.lanes.following.terms import TERMS_LOG
 from delivery.lanes.marks import OPEN, TO_BEGIN, Mark, mark_key, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.outlet import Outlet
-from delivery.lanes.strands.blocks import wait_until_s
 from delivery.lanes.strands.lives import Lives
 from delivery.lanes.strands.repeats import repeats_key
 from delivery.lanes.units import Strand
@@ -308,7 +307,8 @@ class Roster:
             for strand in missing[name]:
                 mark = marks.get(strand, TO_BEGIN)
                 if mark != TO_BEGIN and strand.where in ends and self.lives.has(strand, mark):
-                    again_s = wait_until_s(mark.waiting.not_before_ms) if mark.waiting else 0.0
+                    wait_s = self.marks.wait_s(strand)
+                    again_s = time.monotonic() + wait_s if wait_s else 0.0
                     self.book.enter(strand, self.lives.marked(strand, mark), not_before_s=again_s)
                     self.mark_came(strand, mark)
             destination = self.wanted[name]
@@ -323,13 +323,12 @@ class Roster:
         former = [key for key in strands if key in marks and self.lives.is_former(key, marks[key])]
         starts = await self.log.starts({key.where for key in former}) if former else {}
         known = starts.keys() & ends.keys()
-        begun = {
+        # Repeated ranges stay known: copies of the old topic's events may wait for days.
+        return {
             key: self.lives.begun_anew(key, marks[key], starts[key.where], ends[key.where])
             for key in former
             if key.where in known
         }
-        await self.outlet.take_away(LANES, list(map(repeats_key, begun)))
-        return begun
 
     async def _first_marks(
         self, missing: Mapping[str, Collection[Strand]], ends: Position

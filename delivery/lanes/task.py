@@ -337,15 +337,15 @@ class _StrandRun:
             self._stored = reached
 
     def _mark(self, at: int) -> RecordOut:
-        waiting = None
+        waiting, wait_ms = None, 0
         if (block := self._block) is not None and at == block.offset:
             # Events beyond the block may have been sent, up to this offset.
-            until = block.sent_until
+            until, wait_ms = block.sent_until, block.wait_ms
             waiting = block.history or (self.span.waiting if at == self.span.begin else None)
         else:
             until = OPEN if self.span.end is None else self.span.end
         until, is_late = max(at, until, self.span.maybe_sent), now_ms() > self.orders.ours_until_ms
-        mark = Mark(at, until, late=is_late, waiting=waiting, life=self.span.life)
+        mark = Mark(at, until, late=is_late, waiting=waiting, wait_ms=wait_ms, life=self.span.life)
         return mark_record(self.strand, mark)
 
     def last_marks(self) -> list[RecordOut]:

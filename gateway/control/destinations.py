@@ -6,7 +6,6 @@ each connection, because a name's addresses change. An unknown name is accepted 
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -98,9 +97,10 @@ async def put_destination(
     async def edit(before: Destination | None) -> Destination:
         caller.stream(stream, plane.configuration)
         removed = plane.configuration.removed_destinations
-        if before is None and destination_id(stream, destination) in removed:
+        former = removed.get(destination_id(stream, destination))
+        if before is None and former is not None:
             # A former destination continues at its old position, without its old pause or hold.
-            given["resumed_at_ms"] = now_ms()
+            given["resumed_at_ms"] = max(now_ms(), former.removed_at_ms + 1)
         elif before is None:
             plane.check_bounds(caller.tenant, {"destinations": 1})
         else:
@@ -145,8 +145,10 @@ async def delete_destination(
 
     async def edit(_: Destination | None) -> RemovedDestination:
         newest = _known(stream, destination, caller, plane.configuration)
+        # Never before it was resumed last, whatever the clock of that gateway said.
+        at_ms = max(now_ms(), newest.resumed_at_ms)
         return RemovedDestination(
-            stream, destination, caller.tenant, now_ms(), starts_late=newest.starts_late
+            stream, destination, caller.tenant, at_ms, starts_late=newest.starts_late
         )
 
     await plane.change(item.config_key, edit, by=caller.author, when=when)
@@ -244,7 +246,7 @@ def _read(given: Mapping[str, Any], before: Destination | None, box: SecretBox) 
     if urlsplit(wanted.url).username is not None:
         raise ConfigError("url", "put the user and password into auth, where they are sealed")
     if before is not None and wanted.begins_anew(before):
-        return replace(wanted, resumed_at_ms=now_ms())
+        return wanted.begun_anew(at_ms=now_ms())
     return wanted
 
 

@@ -92,7 +92,7 @@ def _blocked(blocking: Blocking, backlog: str) -> str:
 
 def heard_of(to: Destination, record: FlowRecord | None) -> FlowRecord | None:
     """Return the record if it is newer than a person's last request to try the destination now."""
-    if record is None or record.flow.resumed_at_ms < to.resumed_at_ms:
+    if record is None or record.is_before(to):
         return None
     return record
 

@@ -223,7 +223,11 @@ class Destination(ConfigObject):
 
     def resumed(self, *, at_ms: int) -> "Destination":
         """Return the destination as resumed by a person after a pause, a hold or a disabling."""
-        return replace(self, is_paused=False, is_disabled=False, resumed_at_ms=at_ms)
+        return replace(self, is_paused=False, is_disabled=False).begun_anew(at_ms=at_ms)
+
+    def begun_anew(self, *, at_ms: int) -> "Destination":
+        """Make past failures obsolete. The time grows, even if the gateway's clock is slow."""
+        return replace(self, resumed_at_ms=max(at_ms, self.resumed_at_ms + 1))
 
     def begins_anew(self, before: "Destination") -> bool:
         """Whether the change makes its history of successes and failures obsolete."""

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
+from shared.config.destination import Destination
 from shared.flow.batch_size import BatchSize
 from shared.flow.breaker import BreakerState
 from shared.flow.flow import Blocking, ChangeCounts, Flow, FlowState, SendLimits, state_of
@@ -60,6 +61,10 @@ class FlowRecord(Struct, frozen=True):
         """When its file was made, according to its name; 0 if that is missing."""
         begun = self.store.partition("-")[2]
         return int(begun) if begun.isdecimal() else 0
+
+    def is_before(self, to: Destination) -> bool:
+        """Whether a person has asked to try the destination since; no clocks are compared."""
+        return self.flow.resumed_at_ms < to.resumed_at_ms
 
     @property
     def until_ms(self) -> int:

@@ -40,9 +40,27 @@ def parse_retry_after(text: str | None, *, now_ms: int) -> Wait | None:
     stripped = text.strip()
     if _SECONDS.fullmatch(stripped):
         return Wait(float(stripped))
+    at_s = _time_s(stripped)
+    return None if at_s is None else Wait(max(0.0, at_s - now_ms / 1000))
+
+
+def as_length(text: str | None, date: str | None) -> str | None:
+    """Return a Retry-After with a date as seconds after the `Date` of the same answer.
+
+    The destination's own clock made both, so no other clock matters. Without a `Date`, or with
+    anything but a date, the text stays as it is.
+    """
+    if text is None or date is None or _SECONDS.fullmatch(text.strip()):
+        return text
+    until_s, answered_s = _time_s(text), _time_s(date)
+    if until_s is None or answered_s is None:
+        return text
+    return str(int(max(0.0, until_s - answered_s)))
+
+
+def _time_s(text: str) -> float | None:
     try:
-        date = parsedate_to_datetime(stripped)
-        at_s = date.replace(tzinfo=date.tzinfo or UTC).timestamp()
+        date = parsedate_to_datetime(text)
+        return date.replace(tzinfo=date.tzinfo or UTC).timestamp()
     except (ValueError, OverflowError):
         return None
-    return Wait(max(0.0, at_s - now_ms / 1000))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 from aiokafka.errors import MessageSizeTooLargeError
 
+from delivery.lanes import outlet as outlet_module
 from delivery.lanes.outlet import Outlet
 from shared.event.record import RecordOut
 from shared.event.topics import OUTCOME_BYTES_MAX, TopicSpec
@@ -89,6 +90,23 @@ def test_what_is_stored_is_there_whole_and_in_order(opened: Opened) -> None:
             await ground.outlet.store([])
             await ground.outlet.store(ground.rows(b"mark"))
             assert await ground.read() == ground.rows(b"outcome", b"another", b"mark")
+
+    asyncio.run(scenario())
+
+
+def test_a_producer_whose_numbers_come_to_their_end_is_replaced_and_no_row_is_lost(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outlet_module, "_RECORDS_MAX", 3)
+
+    async def scenario() -> None:
+        async with asyncio.timeout(PATIENCE_S), opened() as ground:
+            producers = set()
+            for number in range(10):
+                await ground.outlet.store(ground.rows(b"%d" % number))
+                producers.add(id(getattr(ground.outlet, "_producer", None)))
+            assert await ground.read() == ground.rows(*(b"%d" % number for number in range(10)))
+            assert len(producers) > 1 or isinstance(ground.outlet, MemoryOutlet)
 
     asyncio.run(scenario())
 

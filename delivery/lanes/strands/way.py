@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from delivery.lanes.marks import Mark
 from delivery.lanes.turns import Turn
 from delivery.lanes.units import Span, Strand
+from delivery.settling import Block
 from shared.event.envelope import History
 
 
@@ -35,10 +37,33 @@ class Way:
     not_before_s: float = 0.0
     # The history of the event at `at`, if all behind wait for that one.
     waiting: History | None = None
+    # How long it waits from its last try, and until when by this process' clock.
+    wait_ms: int = 0
+    again_s: float = 0.0
     # Kafka's id of the topic.
     life: str = ""
 
-    def hear(self, waiting: History | None) -> None:
-        """Record the worker's history of the event for which all others wait."""
-        if waiting and (self.waiting is None or waiting.not_before_ms > self.waiting.not_before_ms):
-            self.waiting = waiting
+    @classmethod
+    def of(cls, mark: Mark, *, end: int, again_s: float) -> "Way":
+        """Resume at a mark; following has no end, so everything in the log may have been sent."""
+        way = cls(mark.at, min(mark.until, end), waiting=mark.waiting, life=mark.life)
+        way.wait_ms, way.not_before_s, way.again_s = mark.wait_ms, again_s, again_s
+        return way
+
+    def mark(self, *, until: int) -> Mark:
+        """Return its mark. A wait that has begun is written as a whole: never too short."""
+        return Mark(self.at, until, waiting=self.waiting, wait_ms=self.wait_ms, life=self.life)
+
+    def hear(self, mark: Mark, again_s: float) -> None:
+        """Record what a worker has written of the event for which all others wait."""
+        if mark.waiting is not None and not mark.late:
+            self.waiting, self.wait_ms, self.again_s = mark.waiting, mark.wait_ms, again_s
+
+    def wait(self, block: Block, again_s: float) -> None:
+        self.maybe_sent = max(self.maybe_sent, block.sent_until)
+        self.waiting, self.wait_ms = block.history or self.waiting, block.wait_ms
+        self.not_before_s = self.again_s = again_s
+
+    def go_on(self, at: int) -> None:
+        self.at, self.behind_since_s, self.is_suspect = at, None, False
+        self.waiting, self.wait_ms, self.again_s = None, 0, 0.0

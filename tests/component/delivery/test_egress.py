@@ -154,6 +154,18 @@ def test_a_token_that_is_refused_is_replaced_once() -> None:
             assert len(destination.requests) == 2
 
 
+def test_a_doubt_about_a_first_copy_outlives_a_refused_token() -> None:
+    replies = [Reply(200), Reply(200, breaks_off=True), Reply(401), Reply(200)]
+    with (
+        scripted_destination(token_service([], 3600)) as service,
+        scripted_destination(lambda number, _: replies[number]) as destination,
+    ):
+        to = a_destination(destination.url, auth=an_oauth2(service.url))
+        assert send(to, times=2) == [Response(200), Response(200, is_resent=True)]
+        labels = ["hifi-maybe-duplicate" in request.headers for request in destination.requests]
+        assert labels == [False, False, True, True]
+
+
 def test_a_token_service_that_is_down_is_no_fault_of_the_destination() -> None:
     with scripted_destination() as destination:
         for script in (

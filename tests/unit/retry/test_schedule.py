@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.retry.retry_after import RETRY_AFTER_S_MAX, RETRY_AFTER_S_MIN, Wait, parse_retry_after
+from shared.retry.retry_after import (
+    RETRY_AFTER_S_MAX,
+    RETRY_AFTER_S_MIN,
+    Wait,
+    as_length,
+    parse_retry_after,
+)
 from shared.retry.schedule import JITTER_FRACTION, RetrySchedule, Tier, jittered
 from tests.support.suite.samples import NOW_MS
 
@@ -199,6 +205,25 @@ def test_retry_after_is_read_as_the_table_says(text: str) -> None:
 
 def test_no_header_asks_for_nothing() -> None:
     assert parse_retry_after(None, now_ms=NOW_MS) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "date", "length"),
+    [
+        ("Tue, 14 Nov 2023 22:25:20 GMT", "Tue, 14 Nov 2023 22:15:20 GMT", "600"),
+        ("Tue, 14 Nov 2023 22:15:20 GMT", "Tue, 14 Nov 2023 22:25:20 GMT", "0"),
+        ("Tue, 14 Nov 2023 22:25:20 GMT", None, "Tue, 14 Nov 2023 22:25:20 GMT"),
+        ("Tue, 14 Nov 2023 22:25:20 GMT", "today", "Tue, 14 Nov 2023 22:25:20 GMT"),
+        ("120", "Tue, 14 Nov 2023 22:15:20 GMT", "120"),
+        ("-1", "Tue, 14 Nov 2023 22:15:20 GMT", "-1"),
+        ("soon", "Tue, 14 Nov 2023 22:15:20 GMT", "soon"),
+        (None, "Tue, 14 Nov 2023 22:15:20 GMT", None),
+    ],
+)
+def test_a_date_is_measured_by_the_clock_that_wrote_it(
+    text: str | None, date: str | None, length: str | None
+) -> None:
+    assert as_length(text, date) == length
 
 
 @given(st.text(max_size=60) | st.text("0123456789+-.:, GMTNovSun", max_size=40))

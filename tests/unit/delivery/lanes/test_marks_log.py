@@ -1,6 +1,7 @@
 """A reader of the marks hears all of them, or the process ends."""
 
 import asyncio
+import random
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn, Self, cast
@@ -16,19 +17,26 @@ from delivery.lanes.units import Strand
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.config.configuration import Configuration
+from shared.event.envelope import History
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import LANES
+from shared.retry.attempt import Response
+from shared.retry.decision import Hold, Situation
+from shared.retry.schedule import RetrySchedule
 from shared.runtime.health import Health
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark import process
 from tests.support.delivery.memory_log import MemoryLog
-from tests.unit.delivery.lanes.test_hand_over import HERE, HandOver
+from tests.support.suite.samples import NOW_MS, decided
+from tests.unit.delivery.lanes.test_hand_over import BESIDE, HERE, HandOver
 from tests.unit.delivery.lanes.test_roster import TO, A, B
 
+SCHEDULE = RetrySchedule()
 
-def written(log: MemoryLog, strand: Strand, mark: Mark) -> None:
+
+def written(log: MemoryLog, strand: Strand, mark: Mark, *, at_ms: int = 1) -> None:
     row, at = mark_record(strand, mark), len(log.logs[MARKS])
-    log.write([RecordIn(Origin(LANES, 0, at), 1, row.key, row.value, ())])
+    log.write([RecordIn(Origin(LANES, 0, at), at_ms, row.key, row.value, ())])
 
 
 def follow_until(marks: MarksLog, last: Mark) -> None:
@@ -111,6 +119,34 @@ def test_what_was_deleted_from_is_followed_from_what_is_left() -> None:
     marks = MarksLog(log)
     follow_until(marks, Mark(4, 4))
     assert (marks.at, marks.restarts) == (5, 1)
+
+
+def test_the_next_owner_waits_as_long_as_is_left_by_the_brokers_clock() -> None:
+    """Neither the clock of the worker that was asked to wait matters, nor that of its successor."""
+    dice = random.Random(13)
+    for _ in range(200):
+        asked_ms, wrong_by_ms = dice.randint(1, 3_600_000), dice.randint(-3_600_000, 3_600_000)
+        broker_ms, passed_ms = NOW_MS, dice.randint(0, 7_200_000)
+        clock_ms = broker_ms + wrong_by_ms
+        situation = Situation(1, clock_ms, is_in_line=True)
+        asked = Response(503, retry_after=f"{asked_ms / 1000:.3f}")
+        fresh = History.fresh(now_ms=clock_ms, deadline_s=SCHEDULE.deadline_s)
+        held = decided(fresh, asked, SCHEDULE, situation)
+        assert isinstance(held, Hold)
+        wait_ms = held.history.not_before_ms - clock_ms
+        log = MemoryLog()
+        log.make(LANES, 1)
+        written(log, HERE, Mark(4, 4, waiting=held.history, wait_ms=wait_ms), at_ms=broker_ms)
+        # Somebody else's mark shows what time it is.
+        written(log, BESIDE, Mark(7, 7), at_ms=broker_ms + passed_ms)
+        marks = MarksLog(log)
+        asyncio.run(marks.read())
+        assert wait_ms >= asked_ms
+        assert marks.wait_s(HERE) == max(0, wait_ms - passed_ms) / 1000
+        assert marks.wait_s(BESIDE) == 0.0
+        written(log, HERE, Mark(5, 5), at_ms=broker_ms + passed_ms)
+        follow_until(marks, Mark(5, 5))
+        assert marks.wait_s(HERE) == 0.0
 
 
 def test_a_log_of_marks_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
