@@ -15,6 +15,7 @@ from pipelines.jobs.state_store import StateLostError, read_kept
 from pipelines.lanes.book import PipelineBook
 from pipelines.lanes.gathering import Gathering
 from pipelines.settings import PipelinesSettings
+from pipelines.windows.change import KeptPosition
 from pipelines.writer import UNWRITTEN, SlotWriters
 from shared.config.destination import Start
 from shared.config.pipeline import Pipeline
@@ -22,6 +23,7 @@ from shared.event.record import KafkaPartition, Position
 from shared.event.topics import lane_group, stream_topic
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
 from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.kafka.lookup.topic_ids import topic_ids
 
 log = structlog.get_logger()
 
@@ -116,6 +118,8 @@ class Entrance:
         reaches, is_new = await begins(servers, self.log, lane_id, pipeline.source.start, missing)
         if not reaches:
             return
+        topic = stream_topic(pipeline.source.stream)
+        topic_id = (await topic_ids(self.log, [topic])).get(topic, "")
         kept = None
         if lane_id not in self.book.lanes:
             try:
@@ -126,13 +130,14 @@ class Entrance:
                 self.refuse(pipeline, str(lost))
                 return
             kept = stand.kept if stand else None
-            if is_new and stand and stand.position:
-                # Kafka has forgotten the group after a week without commits, or it was deleted.
-                reaches = await self._as_kept(reaches, stand.position)
+            if stand and stand.position.offsets:
+                reaches = await self._as_kept(
+                    lane_id, reaches, stand.position, topic_id, is_new=is_new
+                )
                 is_new = False
-                log.warning("lane.position_lost", lane=lane_id, goes_on="from its kept state")
         reaches, borders = await self.earlier.begin(pipeline, reaches, is_new=is_new)
-        await writer.store([], {lane_group(lane_id): reaches}, _begun(pipeline, kept, reaches))
+        begun = _begun(pipeline, kept, reaches, topic_id)
+        await writer.store([], {lane_group(lane_id): reaches}, begun)
         # If the slot was lost and regained meanwhile, others may have moved the lane.
         if self.writers.of(pipeline.name) is writer and self.is_running(lane_id):
             most = _ONCE_EVENTS_MAX if pipeline.dedupe else self.settings.micro_batch_events_max
@@ -140,6 +145,7 @@ class Entrance:
             self.book.enter(
                 lane_id, pipeline.tenant, reaches, self._gathering(pipeline), keeps=keeps
             )
+            self.book.lanes[lane_id].topic_id = topic_id
             self.book.lanes[lane_id].earlier.hide(borders)
             if kept is not None:
                 self.keepers.by_lane[lane_id] = LaneState(pipeline.tenant, kept)
@@ -151,12 +157,33 @@ class Entrance:
             log.info("lane.started", lane=lane_id)
 
     async def _as_kept(
-        self, found: Mapping[KafkaPartition, Reach], position: Position
+        self,
+        lane_id: str,
+        found: Mapping[KafkaPartition, Reach],
+        kept: KeptPosition,
+        topic_id: str,
+        *,
+        is_new: bool,
     ) -> dict[KafkaPartition, Reach]:
-        """Return the position of the kept state; new partitions are read from the start."""
-        ends, starts = await self.log.ends(list(found)), await self.log.starts(list(found))
-        ats = {where: position.get(where, starts.get(where, 0)) for where in found}
-        return {where: _within(Reach(at, at), ends.get(where, at)) for where, at in ats.items()}
+        """Return the position of the kept state, which may be ahead of the group's.
+
+        Kafka forgets a group after a week without commits, and with its topic; and a broker may
+        report a group's last offset before the one that it has just committed.
+        """
+        starts = await self.log.starts(list(found))
+        if kept.topic_id and topic_id and kept.topic_id != topic_id:
+            log.error("lane.topic_made_anew", lane=lane_id, topic_id=topic_id)
+            return {where: Reach(at, at) for where, at in starts.items()}
+        ends = await self.log.ends(list(found))
+        reaches = {}
+        for where, reach in found.items():
+            at = kept.offsets.get(where, starts.get(where, 0))
+            # A person may have moved the group on; the state lacks what was skipped.
+            at = at if is_new else max(at, reach.at)
+            reaches[where] = _within(Reach(at, max(at, reach.until)), ends.get(where, at))
+        if any(reaches[where].at != reach.at for where, reach in found.items()):
+            log.warning("lane.position_lost", lane=lane_id, goes_on="from its kept state")
+        return reaches
 
     def _gathering(self, pipeline: Pipeline) -> Gathering | None:
         if (output := pipeline.sink) is None:
@@ -166,12 +193,12 @@ class Entrance:
 
 
 def _begun(
-    pipeline: Pipeline, kept: Kept | None, found: Mapping[KafkaPartition, Reach]
+    pipeline: Pipeline, kept: Kept | None, found: Mapping[KafkaPartition, Reach], topic_id: str
 ) -> list[Stored]:
     """Return the records to store with the first position: the state's head, and its position."""
     if kept is None or pipeline.kept_spec is None:
         return []
-    position = {where: reach.at for where, reach in found.items()}
+    position = KeptPosition({where: reach.at for where, reach in found.items()}, topic_id)
     return [(pipeline.kept_spec.name, *kept.head.record, ()), placed(pipeline, position)]
 
 

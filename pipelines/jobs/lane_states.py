@@ -12,7 +12,7 @@ from pipelines.functions.states import Fold
 from pipelines.jobs.outcomes import Results
 from pipelines.lanes.portions import PipelinePortion
 from pipelines.parts.whole_events import DEAD
-from pipelines.windows.change import Head, KeptChange, WindowRow, position_record
+from pipelines.windows.change import Head, KeptChange, KeptPosition, WindowRow
 from pipelines.windows.frontier import Frontier
 from pipelines.windows.open_windows import WINDOW_BYTES_MAX, OpenWindows
 from pipelines.windows.partials import partials_of
@@ -21,7 +21,7 @@ from shared.config.pipeline import Pipeline, ToStream, ToTable
 from shared.config.table import Table
 from shared.event.derived import VIA, window_id
 from shared.event.envelope import EVENT_BYTES_MAX, event_headers
-from shared.event.record import Headers, KafkaPartition, Position
+from shared.event.record import Headers, KafkaPartition
 from shared.event.table_row import window_key
 from shared.event.topics import kept_topic, stream_topic
 from shared.proof.receipt import PASSED
@@ -112,10 +112,10 @@ class LaneStates:
         return min(_TENANT_MAX - used[tenant], left)
 
 
-def placed(pipeline: Pipeline, position: Position) -> Stored:
+def placed(pipeline: Pipeline, position: KeptPosition) -> Stored:
     """Return the record of this position: the kept state covers all events before it."""
     topic = kept_topic(pipeline.name, pipeline.generation)
-    return topic, *position_record(position), ()
+    return topic, *position.record, ()
 
 
 def stored_of(

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 import structlog
 
 from pipelines.jobs.job import Task
+from pipelines.jobs.lane_states import placed
 from pipelines.jobs.outcomes import owed_from
 from pipelines.lanes.archived_ranges import ArchivedRanges
 from pipelines.lanes.book import PipelineBook
 from pipelines.metrics import PipelineMetrics
+from pipelines.windows.change import KeptPosition
 from pipelines.writer import SlotWriters
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition, RecordOut
@@ -24,6 +26,7 @@ from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.leases.fenced_positions import Reach
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.lookup.topic_ids import topic_ids
+from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
@@ -46,8 +49,6 @@ class Losses:
     is_archived: Callable[[Pipeline], bool] = lambda _: False
     # The id of each topic name, as Kafka last reported it.
     _ids: dict[str, str] = field(default_factory=dict)
-    # The id of the topic that each lane's position is in.
-    _begun_in: dict[str, str] = field(default_factory=dict)
     _told_count: int = -1
 
     async def look(
@@ -61,8 +62,6 @@ class Losses:
         for lane_id, pipeline in running.items():
             if lane_id in self.book.lanes:
                 await self._begin_if_new(lane_id, pipeline)
-        for gone in self._begun_in.keys() - self.book.lanes.keys():
-            del self._begun_in[gone]
         for lane_id, where in short:
             at, end = self.book.lanes[lane_id].reaches[where].at, self.book.ends[where]
             if at > end:
@@ -72,25 +71,31 @@ class Losses:
 
     async def _begin_if_new(self, lane_id: str, pipeline: Pipeline) -> None:
         lane, now = self.book.lanes[lane_id], self._ids.get(stream_topic(pipeline.source.stream))
-        if now is None or lane.is_under_way or self._begun_in.setdefault(lane_id, now) == now:
+        if now is None or lane.is_under_way:
+            return
+        lane.topic_id = lane.topic_id or now
+        if lane.topic_id == now:
             return
         starts = await self.log.starts(list(lane.reaches))
         if starts.keys() != lane.reaches.keys():
             return
         log.error("lane.topic_made_anew", lane=lane_id, topic_id=now)
         anew = {where: Reach(at, at) for where, at in starts.items()}
-        await self._store(lane_id, pipeline, anew)
-        lane.reaches, self._begun_in[lane_id] = anew, now
+        await self._store(lane_id, pipeline, anew, topic_id=now)
+        lane.reaches, lane.topic_id = anew, now
         lane.earlier = ArchivedRanges()
 
     async def topic_id(self, task: Task) -> str:
         """Return the id of the task's topic; MadeAnewError if it has been recreated."""
         topic, lane_id = stream_topic(task.pipeline.source.stream), task.portion.lane_id
-        now = (await topic_ids(self.log, [topic])).get(topic, "")
-        if now:
-            self._ids[topic] = now
-        if now != self._begun_in.setdefault(lane_id, now):
-            raise MadeAnewError(f"{topic} was deleted and recreated")
+        if (now := (await topic_ids(self.log, [topic])).get(topic)) is None:
+            raise KafkaUnavailableError(f"Kafka does not name the topic {topic} at the moment.")
+        self._ids[topic] = now
+        lane = self.book.lanes.get(lane_id)
+        if lane is not None:
+            lane.topic_id = lane.topic_id or now
+            if lane.topic_id != now:
+                raise MadeAnewError(f"{topic} was deleted and recreated")
         return now
 
     async def pass_by(self, work: Iterable[Task]) -> list[Task]:
@@ -139,7 +144,8 @@ class Losses:
             for place, (_, start) in gone.items()
         }
         owed = owed_from(lane_id, {place: at for place, (at, _) in gone.items()}, now_ms=now_ms())
-        await self._store(lane_id, pipeline, {**before, **after}, owed)
+        topic_id = self.book.lanes[lane_id].topic_id
+        await self._store(lane_id, pipeline, {**before, **after}, owed, topic_id=topic_id)
         for where, (_, start) in gone.items():
             self.book.move(lane_id, where, start)
         count = sum(start - at for at, start in gone.values())
@@ -157,6 +163,10 @@ class Losses:
         pipeline: Pipeline,
         reaches: Mapping[KafkaPartition, Reach],
         rows: Sequence[RecordOut] = (),
+        *,
+        topic_id: str,
     ) -> None:
         """Store the reaches now: if there is nothing left to read, no job will store them."""
-        await self.writers.of(pipeline.name).store(rows, {lane_group(lane_id): reaches})
+        position = KeptPosition({where: reach.at for where, reach in reaches.items()}, topic_id)
+        kept = [placed(pipeline, position)] if pipeline.kept_spec else []
+        await self.writers.of(pipeline.name).store(rows, {lane_group(lane_id): reaches}, kept)

@@ -37,7 +37,12 @@ from pipelines.parts.archive_source import ArchiveAwayError, kept_record
 from pipelines.parts.blame import ExecutorEndedError
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
-from pipelines.windows.change import KeptChange, TooManyChangedError, TooMuchKeptError
+from pipelines.windows.change import (
+    KeptChange,
+    KeptPosition,
+    TooManyChangedError,
+    TooMuchKeptError,
+)
 from pipelines.writer import UNWRITTEN, SlotLostError, SlotWriters
 from shared.config.pipeline import Pipeline
 from shared.event.envelope import EVENT_BYTES_MAX
@@ -223,7 +228,8 @@ class JobRunner:
             if change is not None:
                 head = self.keepers.by_lane[portion.lane_id].kept.head
                 more = stored_of(task.pipeline, change, made[task], task.tables.written, head)
-                position = {**self.book.lanes[portion.lane_id].position, **portion.ends}
+                lane = self.book.lanes[portion.lane_id]
+                position = KeptPosition({**lane.position, **portion.ends}, lane.topic_id)
                 more = [placed(task.pipeline, position), *more]
             rows = self._receipts(portion, made[task], began_ms) if portion.ranges else []
             rows += made[task].records

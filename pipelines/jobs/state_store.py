@@ -8,11 +8,10 @@ from typing import NamedTuple
 import structlog
 
 from pipelines.jobs.lane_states import Kept, LaneStates, kept_for
-from pipelines.windows.change import ALL_QUIET_MS, HEAD, POSITION, Head, head_of, position_of
+from pipelines.windows.change import ALL_QUIET_MS, HEAD, POSITION, Head, KeptPosition, head_of
 from pipelines.windows.leftovers import left_over, with_leftovers
 from shared.config.configuration import Configuration
 from shared.config.pipeline import Pipeline
-from shared.event.record import KafkaPartition, Position
 from shared.event.topics import KEPT_PREFIX
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -33,7 +32,7 @@ class StoredState(NamedTuple):
     """A pipeline's kept state from the events before a position; empty if there is none."""
 
     kept: Kept
-    position: Position
+    position: KeptPosition
 
 
 async def read_kept(
@@ -50,18 +49,18 @@ async def read_kept(
         return None
     if before:
         kept.head = replace(kept.head, quiet_ms=ALL_QUIET_MS, before=before)
-    is_there, position = False, dict[KafkaPartition, int]()
+    is_there, position = False, KeptPosition({})
     async with open_reader(bootstrap_servers) as reader:
         if not (spans := await reader.spans([spec.name])):
             raise StateLostError(f"there is no topic {spec.name}: {_ANEW}")
         async for record in reader.range(spans).records():
             if record.key == POSITION:
-                position = dict(position_of(record.value))
+                position = KeptPosition.of(record.value)
                 continue
             is_there |= record.key == HEAD
             # A record without a value deletes.
             kept.read(record.key or b"", record.value or None)
-    if is_there and is_new and not position:
+    if is_there and is_new and not position.offsets:
         raise StateLostError(f"the position of its kept state is lost: {_ANEW}")
     if not (is_there or is_new):
         raise StateLostError(

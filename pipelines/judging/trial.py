@@ -99,6 +99,20 @@ def came_of(
 
     Without `tables`, the tables have the rows from the document's tests.
     """
+    if not (given := list(records)):
+        return []
+    known = given_tables(pipeline) if tables is None else tables
+    records_read = events_frame(session, given)
+    if pipeline.window is not None:
+        return _counted(pipeline, records_read, known)
+    rows = planned(pipeline, records_read, streams, known).collect()
+    topic = stream_topic(pipeline.source.stream)
+    came = [_came(topic, row) for row in sorted(rows, key=lambda row: row[:3])]
+    return came if pipeline.dedupe is None else _once(pipeline, rows, came)
+
+
+def events_frame(session: SparkSession, records: Iterable[RecordIn]) -> DataFrame:
+    """Return records as Spark would read them from Kafka."""
     given = [
         (
             *record.origin,
@@ -109,16 +123,7 @@ def came_of(
         )
         for record in records
     ]
-    if not given:
-        return []
-    known = given_tables(pipeline) if tables is None else tables
-    records_read = session.createDataFrame(given, RECORDS)
-    if pipeline.window is not None:
-        return _counted(pipeline, records_read, known)
-    rows = planned(pipeline, records_read, streams, known).collect()
-    topic = stream_topic(pipeline.source.stream)
-    came = [_came(topic, row) for row in sorted(rows, key=lambda row: row[:3])]
-    return came if pipeline.dedupe is None else _once(pipeline, rows, came)
+    return session.createDataFrame(given, RECORDS)
 
 
 def _once(pipeline: Pipeline, rows: Sequence[Row], came: Sequence[PreviewRow]) -> list[PreviewRow]:

@@ -29,6 +29,8 @@ class PipelineLane:
     # with state has jobs of its own, so that others' rows do not wait while the state is merged.
     keeps: int = 0
     reaches: dict[KafkaPartition, Reach] = field(default_factory=dict)
+    # Kafka's id of the topic that these are in; empty while Kafka has not named it.
+    topic_id: str = ""
     # True until the lane has shown that it works: a failing new lane must delay no other.
     is_apart: bool = True
     # How many events to take of a range in which one fails: it is cut until it is one event.

@@ -34,8 +34,10 @@ _SPARSE_MAX = 256
 _ALPHA = 0.7213 / (1 + 1.079 / REGISTERS)
 # Enough digits for a sum of a stream's longest numbers, however long it runs.
 _EXACT = Context(prec=76)
-# A sum that once had more digits than Spark keeps stays at this value; later terms change nothing.
+# A job's sum with more digits than Spark keeps; later terms change nothing.
 OVERFLOW = "Infinity"
+# The digits that a number of a row may have, in one job or in the sum of many.
+_DIGITS_MAX = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,23 @@ def _sum(one: Part, other: Part) -> Part:
     return float(one) + float(other)
 
 
+def _is_too_long(part: Part) -> bool:
+    """Whether an exact sum has more digits than a number of a row may have."""
+    return isinstance(part, str) and (
+        part == OVERFLOW or len(Decimal(part).as_tuple().digits) > _DIGITS_MAX
+    )
+
+
 def _number(part: Part) -> str:
-    is_one = part != OVERFLOW and (isinstance(part, str) or math.isfinite(part))
-    return str(part) if is_one else "null"
+    is_one = isinstance(part, str) or math.isfinite(part)
+    return str(part) if is_one and not _is_too_long(part) else "null"
 
 
 def _mean(part: Part) -> str:
     total, count = part
-    return _number(float(total) / count) if count and total is not None else "null"
+    if not count or total is None or _is_too_long(total):
+        return "null"
+    return _number(float(total) / count)
 
 
 def _value(text: str) -> tuple[bool, Any]:
@@ -180,11 +191,11 @@ _FIRST = Aggregate(min, lambda part: str(part[-1]))
 AGGREGATES: Mapping[str, Aggregate] = {
     "count": Aggregate(int.__add__, str),
     "count_if": Aggregate(int.__add__, str),
-    "sum": Aggregate(_sum, _number, lambda part: bool(part == OVERFLOW)),
+    "sum": Aggregate(_sum, _number, _is_too_long),
     "avg": Aggregate(
         lambda one, other: [merged("sum", one[0], other[0]), one[1] + other[1]],
         _mean,
-        lambda part: bool(part[0] == OVERFLOW),
+        lambda part: _is_too_long(part[0]),
     ),
     "min": Aggregate(lambda one, other: min(one, other, key=_value), str),
     "max": Aggregate(lambda one, other: max(one, other, key=_value), str),

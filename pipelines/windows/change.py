@@ -73,20 +73,29 @@ class Head:
         return HEAD, json.dumps(asdict(self)).encode()
 
 
-def position_record(position: Position) -> Record:
-    offsets: dict[str, dict[int, int]] = {}
-    for where, at in sorted(position.items()):
-        offsets.setdefault(where.topic, {})[where.partition] = at
-    return POSITION, json.dumps(offsets).encode()
+class KeptPosition(NamedTuple):
+    """The position that kept state belongs to, in the topic with this id."""
 
+    offsets: Position
+    # Empty if Kafka had not named it. A topic that is recreated has another one.
+    topic_id: str = ""
 
-def position_of(value: bytes | None) -> Position:
-    """The position that a POSITION record holds."""
-    return {
-        KafkaPartition(topic, int(partition)): at
-        for topic, places in json.loads(value or b"{}").items()
-        for partition, at in places.items()
-    }
+    @property
+    def record(self) -> Record:
+        offsets: dict[str, dict[int, int]] = {}
+        for where, at in sorted(self.offsets.items()):
+            offsets.setdefault(where.topic, {})[where.partition] = at
+        return POSITION, json.dumps({"topic_id": self.topic_id, "offsets": offsets}).encode()
+
+    @classmethod
+    def of(cls, value: bytes | None) -> "KeptPosition":
+        stored = json.loads(value or b"{}")
+        offsets = {
+            KafkaPartition(topic, int(partition)): at
+            for topic, places in stored.get("offsets", {}).items()
+            for partition, at in places.items()
+        }
+        return cls(offsets, stored.get("topic_id", ""))
 
 
 def head_of(value: bytes | None) -> Head:

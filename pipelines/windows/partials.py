@@ -16,6 +16,7 @@ from pipelines.functions.reducing import with_states
 from pipelines.parts.columns import OURS, alive, column, ours
 from pipelines.parts.columns import timestamp as as_timestamp
 from pipelines.parts.numbers import expression
+from pipelines.parts.times import with_all_digits
 from pipelines.parts.whole_events import DEAD, FILTERED, LATE
 from pipelines.plan import (
     TOO_LARGE,
@@ -70,7 +71,9 @@ def events_of(
     if window.time is not None:
         at_ms = F.coalesce(F.unix_millis(expression(window.time)), at_ms)
     at_ms = F.least(at_ms, ours("stored_ms") + AHEAD_MS_MAX)
-    by = F.to_json(F.struct(*map(column, window.by))) if window.by else F.lit("{}")
+    types = {field.name: field.dataType for field in rows.schema}
+    values = [with_all_digits(column(name), types[name]).alias(name) for name in window.by]
+    by = F.to_json(F.struct(*values)) if values else F.lit("{}")
     rows = rows.withColumns({f"{OURS}t": at_ms, f"{OURS}by": by})
     read_ms = F.greatest(ours("stored_ms"), F.lit(frontier_ms))
     rows = with_fate(rows, ours("t") < read_ms - window.late_ms, LATE)

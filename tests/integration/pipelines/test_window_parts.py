@@ -118,3 +118,17 @@ def test_a_sum_with_more_digits_than_there_are_says_that_it_is_none(
     assert (many["s_cut"], many["a_cut"]) == (True, True)
     assert one["s"] == int("9" * 38)
     assert "s_cut" not in one
+
+
+def test_groups_whose_times_differ_by_a_microsecond_are_two(locked_spark: SparkSession) -> None:
+    pipeline = document(
+        "p",
+        "s",
+        schema="at TIMESTAMP",
+        steps=[{"window": {"every": "1 hour", "by": ["at"], "compute": {"n": "count(*)"}}}],
+        to=[{"stream": "t"}],
+    )
+    times = ["2026-01-01T00:00:00.000001Z", "2026-01-01T00:00:00.000002Z", "2026-01-01T00:00:00Z"]
+    came = came_of(locked_spark, pipeline, records([{"at": at} for at in times] * 2))
+    counts = {row["at"]: row["n"] for row in (json.loads(each.value) for each in came)}
+    assert counts == {times[0]: 2, times[1]: 2, "2026-01-01T00:00:00.000Z": 2}

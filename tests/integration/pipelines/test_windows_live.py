@@ -1,5 +1,6 @@
 """Windows and keys are stored with the position: exact despite kills, on the broker's time."""
 
+import asyncio
 import time
 from collections import Counter
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import pytest
 
 from shared.event.times import rfc3339
-from shared.event.topics import kept_topic
+from shared.event.topics import kept_topic, stream_spec
 from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
+from tests.support.kafka.topics_anew import make_anew
 from tests.support.pipelines.pipeline_runs import (
     START_S,
     document,
@@ -130,6 +132,41 @@ def test_without_its_position_it_goes_on_where_what_it_keeps_ends(hifi: RunningH
     wait_until_all_is_done(hifi, pipeline, 750)
     counts = [versions[-1]["n"] for versions in history(hifi.kafka, table).values()]
     assert counts == [150] * 5
+
+
+def test_a_topic_that_is_made_anew_while_it_is_down_is_read_from_its_beginning(
+    hifi: RunningHifi,
+) -> None:
+    """The old position of the kept state says nothing about the new topic."""
+    table = put_table(hifi.kafka, "anew-table", written_by="anew")
+    pipeline = document(
+        "anew",
+        "anew",
+        schema="k INT, at TIMESTAMP",
+        steps=[
+            {"window": {"every": "1 day", "by": ["k"], "time": "at", "compute": {"n": "count(*)"}}}
+        ],
+        to=[{"table": table.name}],
+    )
+    put(hifi.kafka, pipeline)
+    wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
+    at = rfc3339(int(time.time() * 1000))
+    post_all(hifi, "anew", [{"k": n % 5, "at": at} for n in range(500)])
+    wait_until_all_is_done(hifi, pipeline, 500)
+    hifi.stack.children["pipelines"].kill()
+    asyncio.run(make_anew(hifi.kafka, stream_spec("anew")))
+    post_all(hifi, "anew", [{"k": n % 5, "at": at} for n in range(1_000)])
+    hifi.revive("pipelines")
+
+    def counts() -> list[int]:
+        return [versions[-1]["n"] for versions in history(hifi.kafka, table).values()]
+
+    wait_until(
+        lambda: sum(counts()) >= 1_500,
+        what=lambda: f"the counts of both topics: {counts()}",
+        timeout_s=START_S,
+    )
+    assert counts() == [300] * 5
 
 
 def test_what_nobody_adds_to_any_more_is_over_by_the_brokers_clock(hifi: RunningHifi) -> None:

@@ -85,6 +85,21 @@ def test_a_sum_that_was_too_long_for_spark_is_no_number_whatever_comes_after_it(
     assert not AGGREGATES["avg"].is_cut(["5", 1])
 
 
+def test_a_sum_that_becomes_too_long_only_over_many_jobs_is_no_number_either() -> None:
+    nines = "9" * 38
+    for parts, says in [
+        ([nines, nines], ("null", True)),
+        ([nines, "1", "-1"], (nines, False)),
+        ([nines, nines, f"-{nines}"], (nines, False)),
+        ([f"{'9' * 36}.99", "0.01"], ("null", True)),
+    ]:
+        whole = reduce(partial(merged, "sum"), parts)
+        assert (AGGREGATES["sum"].finish(whole), AGGREGATES["sum"].is_cut(whole)) == says
+        mean = reduce(partial(merged, "avg"), [[part, 1] for part in parts])
+        assert AGGREGATES["avg"].is_cut(mean) is says[1]
+        assert (AGGREGATES["avg"].finish(mean) == "null") is says[1]
+
+
 def test_a_set_that_is_too_large_is_cut_the_same_way_in_any_order() -> None:
     texts = [json.dumps(f"{n:05}") for n in range(3 * SET_MAX)]
     parts = [

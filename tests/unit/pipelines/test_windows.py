@@ -17,11 +17,10 @@ from pipelines.windows.change import (
     HEAD,
     Head,
     KeptChange,
+    KeptPosition,
     TooManyChangedError,
     TooMuchKeptError,
     head_of,
-    position_of,
-    position_record,
 )
 from pipelines.windows.open_windows import OpenWindows, Partial, group_of
 from shared.config.steps.window import WindowOf
@@ -237,8 +236,8 @@ def test_the_head_says_of_what_it_is() -> None:
     assert (key, head_of(value)) == (HEAD, Head("shape", 7))
     assert head_of(None) == Head()
     position = {KafkaPartition("s", 11): 3, KafkaPartition("s", 2): 2**40}
-    assert position_of(position_record(position)[1]) == position
-    assert position_of(None) == {}
+    assert KeptPosition.of(KeptPosition(position, "one").record[1]) == (position, "one")
+    assert KeptPosition.of(None) == ({}, "")
     assert head_of(b'{"shape": "s", "newer": 1}') == Head("s")
     assert replace(kept.head, quiet_ms=ALL_QUIET_MS).is_quiet
     assert not kept.head.is_quiet
