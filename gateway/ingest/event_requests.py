@@ -285,7 +285,10 @@ class Ingest:
         tenant, key = ingestion.caller.tenant, ingestion.options.idempotency_key
         scope = f"{tenant}\0{ingestion.stream.name}\0{key}"
         ordering_key = ingestion.options.ordering_key or b""
-        content = ingestion.body_format.value.encode(), ordering_key, raw
+        content = [ingestion.body_format.value.encode(), ordering_key, raw]
+        if ingestion.options.is_strict:
+            # Its answer differs where one event is invalid.
+            content.append(b"strict")
         claimed = await self._claims.begin(scope, content, tenant=tenant)
         if isinstance(claimed, Answer):
             return claimed.with_headers(_REPLAYED)

@@ -101,9 +101,10 @@ class RowTurns:
     async def _barrier(self, table: Table) -> int:
         barrier = Event.of(id="", key=_NO_ROW, value=b"", headers=())
         report = (await self.publisher.publish(table.topic, [barrier]))[0]
-        if report.fate is not Fate.STORED:
+        if report.fate is not Fate.STORED or report.first_offset is None:
+            # Without its place nobody can tell whether a copy has all rows before it.
             raise _not_stored()
-        return report.first_offset or 0
+        return report.first_offset
 
 
 def _not_stored(why: str = "") -> Problem:

@@ -175,6 +175,8 @@ def test_a_repeated_idempotency_key_gets_the_first_answer_and_stores_once(
     assert len(values(publisher)) == 1
     other = post(gateway, b"[{}]", idempotency_key="key-1")
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    strict = post(gateway, b"[{},7]", idempotency_key="key-1", prefer="handling=strict")
+    assert (strict.status_code, strict.json()["code"]) == (422, "idempotency_key_reused")
 
 
 def test_after_an_unknown_outcome_the_same_key_sends_again_with_the_same_ids(
