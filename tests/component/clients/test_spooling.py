@@ -4,10 +4,14 @@ import errno
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hifi_client import Fate, FullError, Sender, Sent
+from hifi_client.sending.posting import Poster
+from hifi_client.spooling.segment import Segment
+from hifi_client.spooling.spool import Spool
 from tests.support.deploy.stack_fixtures import wait_until
 from tests.support.gateway.client_gateways import KEY, WAIT_S, stored
 from tests.support.gateway.fake_publisher import FakePublisher
@@ -85,6 +89,65 @@ def test_what_is_refused_while_the_disk_is_full_holds_up_nothing_once_it_is_not(
     assert (tmp_path / "refused.ndjson").read_text().count("\n") == 1
     assert stored(publisher) == ["c"]
     assert not list(tmp_path.glob("*.spool"))
+
+
+def test_a_batch_that_a_bug_kept_from_the_gateway_holds_up_no_other_and_is_tried_again(
+    publisher: FakePublisher,
+    gateway: RunningGateway,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    post, bugs = Poster.post, [RuntimeError("a bug")]
+
+    def failing_once(*given: Any, **more: Any) -> Any:
+        if bugs:
+            raise bugs.pop()
+        return post(*given, **more)
+
+    monkeypatch.setattr(Poster, "post", failing_once)
+    with Sender(gateway.url, "orders", spool=tmp_path, linger_s=0) as hifi:
+        for name in "ab":
+            assert hifi.send({"id": name}).wait(WAIT_S).fate is Fate.ACCEPTED
+        assert hifi.flush(WAIT_S)
+    assert stored(publisher) == ["a", "b"]
+    assert not list(tmp_path.glob("*.spool"))
+
+
+def test_a_disk_that_refuses_the_position_and_what_is_damaged_ends_no_thread(
+    publisher: FakePublisher,
+    gateway: RunningGateway,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spool = Spool(tmp_path, stream="orders", bytes_max=10_000_000)
+    spool.append([b'{"id":"damaged"}', b'{"id":"after"}'], lambda _: None)
+    spool.close()
+    (segment,) = tmp_path.glob("*.spool")
+    segment.write_bytes(segment.read_bytes().replace(b"damaged", b"d?maged"))
+    full, asked = threading.Event(), threading.Event()
+    keep_aside, write = Segment.keep_aside, os.pwrite
+    full.set()
+
+    def refused(*given: Any) -> Any:
+        asked.set()
+        if full.is_set():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return keep_aside(*given)
+
+    def no_position(descriptor: int, data: bytes, offset: int) -> int:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().name == "position":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr(Segment, "keep_aside", refused)
+    monkeypatch.setattr(os, "pwrite", no_position)
+    with Sender(gateway.url, "orders", spool=tmp_path, linger_s=0) as hifi:
+        assert asked.wait(WAIT_S)
+        wait_until(lambda: "No space left" in hifi.problem, what="the problem is reported")
+        full.clear()
+        assert hifi.send({"id": "new"}).wait(WAIT_S).fate is Fate.ACCEPTED
+        assert hifi.flush(WAIT_S)
+    assert stored(publisher) == ["after", "new"]
 
 
 def test_a_full_spool_stops_the_sender_until_the_gateway_is_back(

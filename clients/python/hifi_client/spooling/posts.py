@@ -91,7 +91,12 @@ class SpooledPosts(Posts):
         connection = self.poster.connect()
         try:
             while not self.poster.pace.is_ended:
-                frame = self._spool.take(timeout_s=_LOOK_S)
+                try:
+                    frame = self._spool.take(timeout_s=_LOOK_S)
+                except OSError as error:
+                    # Damaged bytes cannot be kept aside yet: the disk may have room later.
+                    self._wait_for_disk(f"The spool cannot be read on ({error}).")
+                    continue
                 if frame is not None:
                     self._post(connection, frame)
         finally:
@@ -113,8 +118,10 @@ class SpooledPosts(Posts):
                 if not self._set_aside(named):
                     return
         except Exception:
-            # The batch stays in the spool, and the next process tries again.
-            log.exception("A batch of %d events was not sent.", batch.count)
+            # No other batch may wait for this one until the process ends.
+            log.exception("A batch of %d events was not sent; it is tried again.", batch.count)
+            self._spool.wait_for_room(_LOOK_S)
+            self._spool.give_back(frame)
             return
         self._spool.done(frame.place)
 
@@ -124,9 +131,12 @@ class SpooledPosts(Posts):
             try:
                 self._spool.set_aside(refused)
             except SpoolFullError as error:
-                if self.poster.pace.note(str(error)):
-                    log.warning("%s", error)
-                self._spool.wait_for_room(_LOOK_S)
+                self._wait_for_disk(str(error))
             else:
                 return True
         return False
+
+    def _wait_for_disk(self, problem: str) -> None:
+        if self.poster.pace.note(problem):
+            log.warning("%s", problem)
+        self._spool.wait_for_room(_LOOK_S)

@@ -5,6 +5,7 @@ file, and was never reported as spooled. A wrong checksum means damage; those by
 for a person.
 """
 
+import contextlib
 import os
 import struct
 import zlib
@@ -100,10 +101,16 @@ class Segment:
         return None if at < 0 else offset + at
 
     def keep_aside(self, begun: int, end: int) -> None:
-        with self.path.with_suffix(DAMAGED_SUFFIX).open("ab") as kept:
-            kept.write(os.pread(self._file, end - begun, begun))
-            kept.flush()
-            os.fsync(kept.fileno())
+        with self.path.with_suffix(DAMAGED_SUFFIX).open("ab", buffering=0) as kept:
+            before = kept.tell()
+            try:
+                _write(kept.fileno(), os.pread(self._file, end - begun, begun), before)
+                os.fsync(kept.fileno())
+            except OSError:
+                # The caller tries again.
+                with contextlib.suppress(OSError):
+                    kept.truncate(before)
+                raise
 
     def close(self) -> None:
         os.close(self._file)

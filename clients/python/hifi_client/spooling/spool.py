@@ -43,6 +43,8 @@ class Spool:
         # Batches in flight, in order, and those of them that are done.
         self._taken: deque[tuple[Place, int]] = deque()
         self._done: set[Place] = set()
+        # Batches in flight that nobody posts any more.
+        self._given_back: deque[Frame] = deque()
         self._active: Segment | None = None
         self._is_closed = self._is_ending = False
         # Bytes that belonged to no valid batch; they are kept in a separate file.
@@ -105,6 +107,8 @@ class Spool:
         until_s = time.monotonic() + timeout_s
         with self._changed:
             while not self._is_ending:
+                if self._given_back:
+                    return self._given_back.popleft()
                 frame = self._read_next()
                 if frame is not None:
                     self._taken.append((frame.place, frame.end))
@@ -122,6 +126,12 @@ class Spool:
                 return
             self._done.add(place)
             self._advance()
+            self._changed.notify_all()
+
+    def give_back(self, frame: Frame) -> None:
+        """Let another thread take a batch again that was not posted."""
+        with self._changed:
+            self._given_back.append(frame)
             self._changed.notify_all()
 
     def set_aside(self, refused: Sequence[tuple[bytes, str, str]]) -> None:
@@ -242,7 +252,9 @@ class Spool:
             self._done.discard(begun)
             end = Place(begun.segment, end_offset)
         if end is not None:
-            self._note(end)
+            # A full disk may refuse the position; then some events repeat after a restart.
+            with contextlib.suppress(OSError):
+                self._note(end)
             self._remove_before(end)
 
     def _remove_before(self, end: Place) -> None:
@@ -260,7 +272,7 @@ class Spool:
             segment.remove()
 
     def _note(self, end: Place) -> None:
-        """Write the position, without fsync: if it is lost, some events repeat, with their ids."""
+        """Write the position, without fsync: losing it only makes events repeat, with their ids."""
         numbers = struct.pack(">QQ", end.segment, end.offset)
         data = numbers + struct.pack(">I", zlib.crc32(numbers))
         os.pwrite(self._position_file, data, 0)
