@@ -153,7 +153,7 @@ chaos: .venv/.synced ## run all of Hifi under random faults, then recount its bo
 images: .venv/.synced ## build the two container images (BUILDER=podman, BUILDER=buildah); docs/containers.md
 	@$(BIN)/python -m deploy.images.build $(BUILDER) $(ARGS)
 
-test-images: .venv/.synced ## build the images with buildah, and run them (as root on Debian or Ubuntu)
+test-images: .venv/.synced ## build the images with buildah and run them; install the wheel on an empty Debian (as root on Debian or Ubuntu)
 	@.ci/programs images
 	@$(BIN)/pytest tests/images $(ARGS)
 

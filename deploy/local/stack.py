@@ -38,6 +38,7 @@ from shared.runtime.java.jars import OnProgress, ensure_jars
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.settings import KafkaAccess
 from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.machine.user import user_name
 from shared.runtime.settings import TopicSettings, read_settings
 from shared.runtime.setup_error import SetupError
 
@@ -190,13 +191,7 @@ class Stack:
     def _require_all(self, on_progress: OnProgress) -> None:
         """Check everything that can be checked before anything runs."""
         folder = self.settings.folder
-        try:
-            self._resources.enter_context(own_folder(folder, what="hifi up"))
-        except OSError as error:
-            raise SetupError(
-                f"The folder {folder} cannot be used ({error.strerror}):"
-                " choose another data folder, or change its permissions."
-            ) from error
+        self._resources.enter_context(own_folder(folder, what="hifi up"))
         self._keys = {
             VARIABLE: secret_keys(folder, self._environ),
             OPERATOR_KEY: operator_key(folder, self._environ),
@@ -204,6 +199,7 @@ class Stack:
         self._stores = write_stores(self.settings, self._environ)
         self._topics = read_settings(TopicSettings, program="hifi up")
         find_java()
+        user_name()
         for option, port in self.settings.ports():
             require_free(port, what=f"{option.removeprefix('--').replace('-', ' ')} ({option})")
         for jar_set in ("broker", "spark"):

@@ -20,6 +20,9 @@ from tests.support.deploy.stack_fixtures import PATIENCE_S, wait_until
 from tests.support.servers.own_network import own_network
 from tests.tidy.sources import ROOT
 
+# The images take minutes to build.
+pytestmark = pytest.mark.timeout(900)
+
 GATEWAY_BYTES_MAX = 250 * 10**6
 ROLES = ("gateway", "delivery", "retrier", "pipelines", "observe")
 EVENTS = 10_000
@@ -95,7 +98,7 @@ def count() -> int:
 
 def books(hifi: HifiInContainers) -> dict[str, int]:
     said = json.loads(hifi.hifi("status", "--json").stdout)
-    (one,) = [each for each in said["destinations"] if each["destination"] == "demo/sample"]
+    (one,) = [each for each in said["books"] if each["destination"] == "sample"]
     return {name: one[name] for name in ("acked", "delivered", "dead", "unaccounted", "waiting")}
 
 
@@ -116,6 +119,16 @@ def test_an_image_runs_as_its_user_and_lists_licences(images: BuiltImages, image
     notice = (images.root_of(container) / "opt/hifi/NOTICE").read_text()
     assert "aiokafka" in notice
     assert ("pyspark" in notice) is (image == "engine")
+
+
+def test_the_gateways_image_has_what_an_aws_identity_needs(images: BuiltImages) -> None:
+    services = ("signin", "sso", "sso-oidc", "sts")
+    script = "import botocore.session as b; s = b.get_session()\n" + "\n".join(
+        f"s.create_client('{service}', region_name='eu-west-1')" for service in services
+    )
+    words = images.read_only(images.container("gateway"), "python", "-c", script)
+    ended = subprocess.run(words, capture_output=True, check=False, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_user_without_a_name_is_told_in_one_sentence(images: BuiltImages) -> None:
@@ -150,7 +163,7 @@ def test_three_minutes_and_a_killed_engine(hifi: HifiInContainers) -> None:
         lambda: books(hifi)["delivered"] == 2 * EVENTS, what="all arrived", timeout_s=3 * PATIENCE_S
     )
     bad = '{"id":"bad","answer_always":400}'
-    assert "2 accepted" in hifi.hifi("send", "demo", bad, '{"id":"fine"}').stderr
+    assert "2 accepted" in hifi.hifi("send", "demo", bad, '{"id":"fine"}').stdout
     wait_until(lambda: books(hifi)["dead"] == 1, what="the bad one is dead", timeout_s=PATIENCE_S)
     told = books(hifi)
     assert (told["acked"], told["unaccounted"]) == (2 * EVENTS + 2, 0)

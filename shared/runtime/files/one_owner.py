@@ -12,9 +12,15 @@ from shared.runtime.setup_error import SetupError
 @contextlib.contextmanager
 def own_folder(folder: Path, *, what: str) -> Iterator[None]:
     """Hold the folder; the kernel releases it however the process ends, even after kill -9."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "owner.lock"
-    with path.open("a+") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "owner.lock").open("a+")
+    except OSError as error:
+        raise SetupError(
+            f"The folder {folder} cannot be used ({error.strerror}):"
+            " choose another data folder, or change its permissions."
+        ) from error
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -90,7 +90,7 @@ def _is_present(jar: LockedJar, folder: Path) -> bool:
     path = folder / jar.file_name
     try:
         actual = sha256_of(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     _check(jar, actual, path, mend=f"`rm {path}` and run again")
     return True
@@ -147,8 +147,15 @@ def _fetch(
 def _only_one(cache: Path) -> Iterator[None]:
     """Let one process fetch at a time; the kernel releases the lock however its holder ends."""
     folder = cache / "jars"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "fetch.lock").open("w") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "fetch.lock").open("w")
+    except OSError as error:
+        raise SetupError(
+            f"Jars cannot be kept in {folder} ({error.strerror}):"
+            " set HIFI_CACHE to a folder that this user may write to."
+        ) from error
+    with lock as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         for left_over in folder.glob("fetch-*"):
             # It is from a process that was killed during a fetch, as nobody else holds the lock.

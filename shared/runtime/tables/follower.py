@@ -343,6 +343,8 @@ def main(arguments: Sequence[str]) -> None:
     """FOLDER KAFKA PROCESS: follow until the process ends, if nobody else follows."""
     folder, bootstrap_servers, whose = Path(arguments[0]), arguments[1], int(arguments[2])
     configure_logs(service="tables", level="warning")
+    # An unusable folder ends this with a traceback; another follower, or a Kafka, in silence.
+    (folder / LOCK).mkdir(parents=True, exist_ok=True)
     with suppress(OperatorError, KeyboardInterrupt), own_folder(folder / LOCK, what="follower"):
         asyncio.run(_run(folder, bootstrap_servers, whose))
 

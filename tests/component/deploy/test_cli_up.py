@@ -142,6 +142,14 @@ def test_a_second_one_on_the_same_data_names_the_first(
     assert f"process {os.getpid()}" in line
 
 
+def test_a_data_folder_that_cannot_be_made_is_named(
+    settings: StackSettings, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    line = refusal(up(settings, tmp_path, "--data", str(tmp_path / "file" / "data")))
+    assert f"{tmp_path}/file/data cannot be used (Not a directory): choose another" in line
+
+
 def test_two_brokers_are_a_mistake_in_the_command(settings: StackSettings, tmp_path: Path) -> None:
     started = up(settings, tmp_path, "--brokers", "2")
     assert started.wait() == 2

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.support.deploy.debian import java_options, make_debian
 from tests.tidy.sources import ROOT
 
 _BASE = "localhost/hifi-base:bookworm"
-_RELEASE = "bookworm"
-_NOT_IN_SLIM = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 # Certificates and settings with which this machine reaches package registries, if they exist.
 _OF_THE_MACHINE = (
     "/etc/ssl/certs",
@@ -54,7 +53,9 @@ class BuiltImages:
             if Path(path).exists()
             for word in ("--volume", f"{path}:{path}:ro")
         ]
-        options = ["--isolation", "chroot", "--build-arg", f"BASE={_BASE}", *mounts]
+        given = [f"BASE={_BASE}", *(f"{name}={value}" for name, value in java_options().items())]
+        arguments = [word for each in given for word in ("--build-arg", each)]
+        options = ["--isolation", "chroot", *arguments, *mounts]
         builder = self._folder / "builder"
         builder.write_text("#!/bin/sh\nexec " + " ".join(self._buildah) + ' "$@"\n')
         builder.chmod(0o755)
@@ -111,14 +112,8 @@ class BuiltImages:
     def _make_base(self) -> None:
         """Import a minimal Debian as an image."""
         tar = self._folder / "base.tar"
-        # Otherwise a package that merges /usr brings all of Perl.
-        merged = "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
-        made = ["mmdebstrap", "--variant=minbase", merged, "--include=usr-is-merged"]
-        # As in Debian's slim images.
-        made += ['--aptopt=APT::Install-Recommends "false"']
-        made += [f"--dpkgopt=path-exclude={each}" for each in _NOT_IN_SLIM]
-        made += ['--customize-hook=rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*']
-        subprocess.run([*made, _RELEASE, str(tar)], check=True, capture_output=True)
+        # Its installation writes to a folder that the builds have from this machine.
+        make_debian(tar, "ca-certificates")
         empty = self._said("from", "scratch")
         self._said("add", empty, str(tar), "/")
         self._said("commit", "--rm", empty, _BASE)

@@ -14,6 +14,7 @@ from shared.runtime.java.jars import (
     JarProgress,
     LockedJar,
     _report,
+    ensure_jars,
     missing_jars,
     read_lock,
 )
@@ -55,6 +56,14 @@ def test_only_what_is_not_there_is_missing(tmp_path: Path) -> None:
     (tmp_path / "here-1.0.jar").write_bytes(b"bytes")
     here, absent = _jar("here"), _jar("absent")
     assert missing_jars([here, absent], folder=tmp_path) == [absent]
+
+
+def test_a_cache_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        SetupError, match=r"kept in .*file/jars \(Not a directory\): set HIFI_CACHE"
+    ):
+        ensure_jars("spark", cache=tmp_path / "file")
 
 
 def test_a_corrupt_jar_is_named_with_its_mend(tmp_path: Path) -> None:
