@@ -175,3 +175,25 @@ def _anchor(line: str) -> str:
 
 def test_rights_are_documented_as_they_are_granted() -> None:
     assert table() in (sources.ROOT / "docs" / "kafka.md").read_text()
+
+
+# A command that posts events: up to the first line that no backslash continues.
+_POSTS = re.compile(r"curl [^\n]*(?:\\\n[^\n]*)*")
+
+
+def test_every_command_that_posts_events_names_their_content_type() -> None:
+    """Without one the gateway answers 415, and a reader has copied the line."""
+    commands = [
+        (page, command)
+        for page, text in documents().items()
+        for command in _POSTS.findall(text)
+        if re.search(r"/(events|beacon)['\" ?]", command + " ")
+        and re.search(r" (-d|--data)", command)
+    ]
+    assert len(commands) > 3
+    lacking = [
+        f"{page}: {command}"
+        for page, command in commands
+        if not re.search(r"content-type: *application/", command, re.IGNORECASE)
+    ]
+    assert not lacking, "\n".join(lacking)
