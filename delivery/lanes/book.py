@@ -127,14 +127,14 @@ class Book:
         if way is None or way.under_way is None or not mark.is_in(way.life):
             return False
         is_done = mark.done is not None and mark.done == way.under_way.number
-        if mark.at <= way.at and not is_done:
-            if mark.at == way.at:
-                way.hear(mark, again_s)
-            return False
-        if is_done or mark.at >= min(end_of(way.under_way), mark.until):
-            self._free(strand, way)
-        self._go_on(strand, way, mark.at)
-        return True
+        has_moved = is_done or mark.at > way.at
+        if has_moved:
+            if is_done or mark.at >= min(end_of(way.under_way), mark.until):
+                self._free(strand, way)
+            self._go_on(strand, way, mark.at)
+        if mark.at == way.at:
+            way.hear(mark, again_s)
+        return has_moved
 
     def mark(self, strand: Strand) -> Mark:
         way = self._ways[strand]
@@ -166,7 +166,7 @@ class Book:
         return [strand for strand, way in self._ways.items() if way.waiting]
 
     def try_now(self, strand: Strand) -> None:
-        self._ways[strand].not_before_s = 0.0
+        self._ways[strand].wait_until(0.0)
 
     def _free(self, strand: Strand, way: Way) -> None:
         if way.turn is not None:

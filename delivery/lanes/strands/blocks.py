@@ -25,8 +25,12 @@ class Blocks:
         """Retry at once the strands that a person has resumed, or that need no order any more."""
         if configuration is self._seen:
             return
-        self._seen = configuration
+        seen, self._seen = self._seen, configuration
         for strand in self.blocked():
-            to = self.destination(strand.destination)
-            if to and (to.order != "stream" or self.is_resumed(to)):
+            if (to := self.destination(strand.destination)) is None:
+                continue
+            before = seen.destinations.get(to.id)
+            # Once for each word of a person, and not again while its flow is on its way here.
+            is_news = before is None or before.resumed_at_ms < to.resumed_at_ms
+            if to.order != "stream" or (is_news and self.is_resumed(to)):
                 self.try_now(strand)

@@ -47,7 +47,8 @@ class Way:
     def of(cls, mark: Mark, *, end: int, again_s: float) -> "Way":
         """Resume at a mark; following has no end, so everything in the log may have been sent."""
         way = cls(mark.at, min(mark.until, end), waiting=mark.waiting, life=mark.life)
-        way.wait_ms, way.not_before_s, way.again_s = mark.wait_ms, again_s, again_s
+        way.wait_ms = mark.wait_ms
+        way.wait_until(again_s)
         return way
 
     def mark(self, *, until: int) -> Mark:
@@ -57,11 +58,16 @@ class Way:
     def hear(self, mark: Mark, again_s: float) -> None:
         """Record what a worker has written of the event for which all others wait."""
         if mark.waiting is not None and not mark.late:
-            self.waiting, self.wait_ms, self.again_s = mark.waiting, mark.wait_ms, again_s
+            # Its unit may have ended by this mark, so no report will say how long it waits.
+            self.waiting, self.wait_ms = mark.waiting, mark.wait_ms
+            self.wait_until(again_s)
 
     def wait(self, block: Block, again_s: float) -> None:
         self.maybe_sent = max(self.maybe_sent, block.sent_until)
         self.waiting, self.wait_ms = block.history or self.waiting, block.wait_ms
+        self.wait_until(again_s)
+
+    def wait_until(self, again_s: float) -> None:
         self.not_before_s = self.again_s = again_s
 
     def go_on(self, at: int) -> None:

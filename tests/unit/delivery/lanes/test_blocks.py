@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from delivery.lanes.marks import Mark, mark_record, open_mark
 from delivery.lanes.strands.blocks import Blocks
-from delivery.lanes.units import Job, Span
+from delivery.lanes.units import Job, Span, Strand
 from delivery.settling import Block
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
@@ -67,6 +67,48 @@ def test_a_worker_that_ends_without_a_word_has_said_it_by_its_mark() -> None:
     # Its end is no reason to try the event earlier than its destination has asked.
     assert driver.plan(now_s=49.0) == []
     assert span_of(driver.plan(now_s=50.0)).waiting == WAITING
+
+
+def test_a_mark_that_comes_before_the_report_says_how_long_the_event_waits() -> None:
+    """The job ends when its slowest strand does; the mark is there at once."""
+    driver = Driver({A: 10})
+    driver.enter("a", Mark(0, 0))
+    one = strand("a", A)
+    span = span_of(driver.plan(now_s=1.0))
+    assert driver.book.went(one, Mark(4, 4, waiting=WAITING, wait_ms=9), again_s=50.0)
+    assert not driver.book.ended(one, span, 4, Block(4, 9, WAITING), 60.0)
+    assert driver.book.mark(one) == Mark(4, 4, waiting=WAITING, wait_ms=9)
+    assert driver.plan(now_s=49.0) == []
+    assert span_of(driver.plan(now_s=50.0)).waiting == WAITING
+
+
+def test_a_person_is_heard_once_and_not_at_each_change_of_another_tenant() -> None:
+    driver = Driver({A: 10})
+    one = strand("a", A)
+    driver.enter("a", Mark(4, 4, waiting=WAITING))
+    to = Destination("s", "a", "https://1.1.1.1/", order="stream", resumed_at_ms=7)
+    tried: list[Strand] = []
+    # The state that knows of it is still on its way.
+    blocks = Blocks(driver.book.blocked, tried.append, lambda _: to, lambda _: True)
+    for _ in range(3):
+        blocks.look(Configuration(destinations={to.id: to}))
+    assert tried == [one]
+    again = to.resumed(at_ms=8)
+    blocks.destination = lambda _: again
+    blocks.look(Configuration(destinations={to.id: again}))
+    assert tried == [one, one]
+
+
+def test_after_a_persons_word_a_dead_worker_brings_no_old_wait_back() -> None:
+    driver = Driver({A: 10})
+    one = strand("a", A)
+    driver.enter("a", Mark(4, 4))
+    driver.book.let_go_of(one)
+    driver.book.enter(one, Mark(4, 4, waiting=WAITING), not_before_s=99.0)
+    driver.book.try_now(one)
+    span = span_of(driver.plan(now_s=1.0))
+    driver.book.cut(one, span, 4, not_before_s=2.0)
+    assert span_of(driver.plan(now_s=2.0)).waiting == WAITING
 
 
 def test_a_persons_word_or_another_order_ends_the_wait() -> None:
