@@ -128,12 +128,11 @@ def secrets_in(item: Sealing) -> list[Sealed]:
 
 def anew(item: Sealing, box: SecretBox) -> Sealing:
     """Seal all secrets with the newest key; raise SecretUnavailableError if one does not open."""
-    owner = item.id if isinstance(item, Destination) else item.config_key.decode()
 
     def seal(secret: Sealed) -> Sealed:
         if box.is_newest(secret):
             return secret
-        return box.seal(box.unseal(secret, owner=owner), owner=owner)
+        return box.seal(box.unseal(secret, owner=item.owner), owner=item.owner)
 
     fields = item.to_fields()
     if isinstance(item, Pipeline):

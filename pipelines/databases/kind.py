@@ -63,7 +63,7 @@ class Databases:
             self._probing.add(pipeline.name)
         return DatabaseSink(
             pipeline.name if pipeline.generation == 1 else f"{pipeline.name}/{pipeline.generation}",
-            pipeline.config_key.decode(),
+            pipeline.owner,
             table,
             columns_of(pipeline),
             self.allows_private,

@@ -242,5 +242,9 @@ class Destination(ConfigObject):
         return destination_id(self.stream, self.name)
 
     @property
+    def owner(self) -> str:
+        return self.id
+
+    @property
     def config_key(self) -> bytes:
         return config_key("destination", self.id)

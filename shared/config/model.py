@@ -66,6 +66,11 @@ class ConfigObject(ABC):
     def config_key(self) -> bytes:
         """The key of its record."""
 
+    @property
+    def owner(self) -> str:
+        """The owner for whom its secrets are sealed."""
+        return self.config_key.decode()
+
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
         """Make an object from JSON members; ConfigError names the first wrong one."""

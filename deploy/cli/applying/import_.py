@@ -38,8 +38,9 @@ def import_(
 ) -> None:
     """Write the settings of `hifi export --everything` into another Kafka, and make its topics.
 
-    All of them are written, or none. Settings that are there already and differ are not changed:
-    the command names them, and ends. It needs the HIFI_SECRET_KEYS of the Hifi that was exported.
+    All of them are written, or none. If the Kafka has different settings under one of the names,
+    the command says which, and changes nothing. It needs the HIFI_SECRET_KEYS of the Hifi that was
+    exported.
 
         hifi export --everything --kafka old:9092 > hifi.ndjson
 
@@ -58,24 +59,27 @@ def import_(
 
 async def _import(kafka: str, wanted: Configuration, settings: TopicSettings) -> None:
     fixed = fixed_specs([tier.name for tier in RetrySchedule().tiers], settings.partition_counts)
+    objects = {each.config_key: each for each in objects_of(wanted)}
     async with topic_admin(kafka) as admin:
-        made = await admin.create_missing([*fixed, *topics_of(wanted)], settings.copies)
-    # From here on no gateway writes settings before this transaction has ended.
-    async with only_writer(kafka, CONFIG_WRITER) as write:
-        there = {each.config_key: each for each in objects_of(await read_config(kafka))}
-        objects = {each.config_key: each for each in objects_of(wanted)}
-        if differing := [
-            key.decode() for key, each in objects.items() if there.get(key, each) != each
-        ]:
-            raise UsageError(
-                f"This Kafka has other settings for {_named(differing)}: import into a new Kafka,"
-                " or delete them first."
-            )
-        rows: list[Row] = [
-            (CONFIG, key, each.to_json(), ()) for key, each in objects.items() if key not in there
-        ]
-        if rows:
-            await write(rows)
+        made = await admin.create_missing(fixed, settings.copies)
+        # From here on no gateway writes settings before this transaction has ended.
+        async with only_writer(kafka, CONFIG_WRITER) as write:
+            there = {each.config_key: each for each in objects_of(await read_config(kafka))}
+            if differing := [
+                key.decode() for key, each in objects.items() if there.get(key, each) != each
+            ]:
+                raise UsageError(
+                    f"This Kafka has other settings for {_named(differing)}: import into a new"
+                    " Kafka, or delete them first."
+                )
+            made += await admin.create_missing(topics_of(wanted), settings.copies)
+            rows: list[Row] = [
+                (CONFIG, key, each.to_json(), ())
+                for key, each in objects.items()
+                if key not in there
+            ]
+            if rows:
+                await write(rows)
     out.print(f"{len(made)} topics made.")
     out.print(f"{len(rows)} objects imported, {len(objects) - len(rows)} were there already.")
 

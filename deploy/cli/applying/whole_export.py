@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 
 from shared.config.configuration import Configuration
 from shared.config.credentials import secrets_of
-from shared.config.destination import Destination
 from shared.config.model import ConfigError, ConfigObject
 from shared.config.outside.database import passwords_of
 from shared.event.topics import TopicSpec, stream_spec
@@ -77,26 +76,18 @@ def topics_of(configuration: Configuration) -> Iterator[TopicSpec]:
 
 
 def not_opened(configuration: Configuration, box: SecretBox) -> list[str]:
-    """Return the objects with a secret that none of the keys opens."""
-    sealed = {
-        each.id if isinstance(each, Destination) else each.config_key.decode(): [
-            secret for _, secret in secrets_of(each.to_fields())
-        ]
-        for each in (*configuration.destinations.values(), *configuration.channels.values())
-    }
-    for document in configuration.documents:
-        passwords = passwords_of(document.to_fields()).values()
-        sealed.setdefault(document.config_key.decode(), []).extend(passwords)
-    return [
-        owner
-        for owner, secrets in sealed.items()
-        if not all(_opens(box, secret, owner) for secret in secrets)
+    """Return the owners of secrets that none of the keys opens."""
+    sealing: list[ConfigObject] = [
+        *configuration.destinations.values(),
+        *configuration.channels.values(),
+        *configuration.documents,
     ]
-
-
-def _opens(box: SecretBox, secret: str, owner: str) -> bool:
-    try:
-        box.unseal(secret, owner=owner)
-    except SecretUnavailableError:
-        return False
-    return True
+    closed = {}
+    for each in sealing:
+        fields = each.to_fields()
+        for secret in (*(one for _, one in secrets_of(fields)), *passwords_of(fields).values()):
+            try:
+                box.unseal(secret, owner=each.owner)
+            except SecretUnavailableError:
+                closed[each.owner] = True
+    return list(closed)

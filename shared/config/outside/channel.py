@@ -105,10 +105,5 @@ class Channel(ConfigObject):
         return f"{self.tenant}/{self.name}"
 
     @property
-    def owner(self) -> str:
-        """The owner for whom its secrets are sealed."""
-        return self.config_key.decode()
-
-    @property
     def config_key(self) -> bytes:
         return config_key("channel", self.id)

@@ -5,6 +5,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from shared.runtime.setup_error import SetupError
 
@@ -12,15 +13,8 @@ from shared.runtime.setup_error import SetupError
 @contextlib.contextmanager
 def own_folder(folder: Path, *, what: str) -> Iterator[None]:
     """Hold the folder; the kernel releases it however the process ends, even after kill -9."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "owner.lock").open("a+")
-    except OSError as error:
-        raise SetupError(
-            f"The folder {folder} cannot be used ({error.strerror}):"
-            " choose another data folder, or change its permissions."
-        ) from error
-    with lock as file:
+    mend = "choose another data folder, or change its permissions"
+    with lock_file(folder / "owner.lock", f"The folder {folder} cannot be used", mend) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -34,3 +28,12 @@ def own_folder(folder: Path, *, what: str) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def lock_file(path: Path, wrong: str, mend: str) -> TextIO:
+    """Open the file of a lock in a folder that may be new; SetupError if it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a+")
+    except OSError as error:
+        raise SetupError(f"{wrong} ({error.strerror}): {mend}.") from error

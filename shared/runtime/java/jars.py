@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from shared.runtime.files.one_owner import lock_file
 from shared.runtime.java.ivy import fetched, fetched_jars, file_name, module_of
 from shared.runtime.setup_error import SetupError
 
@@ -147,15 +148,8 @@ def _fetch(
 def _only_one(cache: Path) -> Iterator[None]:
     """Let one process fetch at a time; the kernel releases the lock however its holder ends."""
     folder = cache / "jars"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "fetch.lock").open("w")
-    except OSError as error:
-        raise SetupError(
-            f"Jars cannot be kept in {folder} ({error.strerror}):"
-            " set HIFI_CACHE to a folder that this user may write to."
-        ) from error
-    with lock as file:
+    mend = "set HIFI_CACHE to a folder that this user may write to"
+    with lock_file(folder / "fetch.lock", f"Jars cannot be kept in {folder}", mend) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         for left_over in folder.glob("fetch-*"):
             # It is from a process that was killed during a fetch, as nobody else holds the lock.

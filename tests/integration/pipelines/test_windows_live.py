@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from shared.config.pipeline import Pipeline
+from shared.config.table import Table
 from shared.event.times import rfc3339
 from shared.event.topics import kept_topic, stream_spec
 from tests.support.deploy.stack_fixtures import RunningHifi, wait_until
@@ -108,12 +110,12 @@ def check_recount(rows: dict[str, list[Any]], expected: dict[str, list[int]]) ->
         )
 
 
-def test_without_its_position_it_goes_on_where_what_it_keeps_ends(hifi: RunningHifi) -> None:
-    """Kafka forgets a group after an idle week: a site was down, or a pipeline was refused."""
-    table = put_table(hifi.kafka, "forgotten-table", written_by="forgotten")
+def killed_after_500(hifi: RunningHifi, name: str) -> tuple[Pipeline, Table, str]:
+    """Return a pipeline that has counted 500 events by key, its table, and the events' time."""
+    table = put_table(hifi.kafka, f"{name}-table", written_by=name)
     pipeline = document(
-        "forgotten",
-        "forgotten",
+        name,
+        name,
         schema="k INT, at TIMESTAMP",
         steps=[
             {"window": {"every": "1 day", "by": ["k"], "time": "at", "compute": {"n": "count(*)"}}}
@@ -123,9 +125,15 @@ def test_without_its_position_it_goes_on_where_what_it_keeps_ends(hifi: RunningH
     put(hifi.kafka, pipeline)
     wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
     at = rfc3339(int(time.time() * 1000))
-    post_all(hifi, "forgotten", [{"k": n % 5, "at": at} for n in range(500)])
+    post_all(hifi, name, [{"k": n % 5, "at": at} for n in range(500)])
     wait_until_all_is_done(hifi, pipeline, 500)
     hifi.stack.children["pipelines"].kill()
+    return pipeline, table, at
+
+
+def test_without_its_position_it_goes_on_where_what_it_keeps_ends(hifi: RunningHifi) -> None:
+    """Kafka forgets a group after an idle week: a site was down, or a pipeline was refused."""
+    pipeline, table, at = killed_after_500(hifi, "forgotten")
     forget_position(hifi.kafka, pipeline)
     post_all(hifi, "forgotten", [{"k": n % 5, "at": at} for n in range(250)])
     hifi.revive("pipelines")
@@ -138,22 +146,7 @@ def test_a_topic_that_is_made_anew_while_it_is_down_is_read_from_its_beginning(
     hifi: RunningHifi,
 ) -> None:
     """The old position of the kept state says nothing about the new topic."""
-    table = put_table(hifi.kafka, "anew-table", written_by="anew")
-    pipeline = document(
-        "anew",
-        "anew",
-        schema="k INT, at TIMESTAMP",
-        steps=[
-            {"window": {"every": "1 day", "by": ["k"], "time": "at", "compute": {"n": "count(*)"}}}
-        ],
-        to=[{"table": table.name}],
-    )
-    put(hifi.kafka, pipeline)
-    wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
-    at = rfc3339(int(time.time() * 1000))
-    post_all(hifi, "anew", [{"k": n % 5, "at": at} for n in range(500)])
-    wait_until_all_is_done(hifi, pipeline, 500)
-    hifi.stack.children["pipelines"].kill()
+    _, table, at = killed_after_500(hifi, "anew")
     asyncio.run(make_anew(hifi.kafka, stream_spec("anew")))
     post_all(hifi, "anew", [{"k": n % 5, "at": at} for n in range(1_000)])
     hifi.revive("pipelines")
