@@ -51,6 +51,8 @@ _APART_S = 0.25
 # The kinds of jobs for healthy destinations. A destination always has the same worker, which takes
 # one task of each job.
 _WELL = frozenset({JobKind.SHARED, JobKind.FOLLOWING})
+# The kinds of jobs that can wait while processors are scarce.
+_PATIENT = frozenset({JobKind.SHARED, JobKind.APART})
 
 
 class Grant(NamedTuple):
@@ -76,6 +78,18 @@ class Turn:
     _strand_count: int
     # Whether a job that follows its logs is not prolonged: others join it, or orders have changed.
     is_last: bool = False
+    # When `ended_lately_s` last saw fewer open strands, and how many it saw.
+    _seen_s: float = 0.0
+    _seen_count: int = 0
+
+    def __post_init__(self) -> None:
+        self._seen_s, self._seen_count = self.since_s, len(self._strands)
+
+    def ended_lately_s(self, *, now_s: float) -> float:
+        """Return when it was first seen with as few open strands as now."""
+        if self.open_count != self._seen_count:
+            self._seen_s, self._seen_count = now_s, self.open_count
+        return self._seen_s
 
     def done(self, strand: Strand) -> None:
         """Stop waiting for a strand."""
@@ -94,9 +108,13 @@ class Turn:
         return only
 
     @property
+    def open_count(self) -> int:
+        return len(self._strands)
+
+    @property
     def open_part(self) -> float:
         """The fraction of its strands that it still waits for."""
-        return len(self._strands) / self._strand_count
+        return self.open_count / self._strand_count
 
     @property
     def place_count(self) -> int:
@@ -149,14 +167,14 @@ class Turns:
 
     def may_start(self, kind: JobKind, tenant: str, *, now_s: float) -> bool:
         """Say whether another job of this kind may have destinations of that tenant."""
-        fresh = self._fresh(kind, now_s)
-        if kind is JobKind.SHARED:
+        fresh, most = self._fresh(kind, now_s), self.worker_count * _FRESH_MAX.get(kind, inf)
+        if kind in _PATIENT:
             # A destination that does not answer counts against its own tenant alone.
             fresh = [turn for turn in fresh if turn.only_tenant in {"", tenant}]
-        most = self.worker_count * _FRESH_MAX.get(kind, inf)
-        if kind is JobKind.SHARED and self._stretch > _CROWDED:
-            # Jobs that are nearly done leave the processors to others.
-            fresh, most = [turn for turn in fresh if turn.open_part > _OPEN_PART], self._sharing
+            if self._stretch > _CROWDED:
+                # Jobs that are nearly done leave the processors to others.
+                fresh = [turn for turn in fresh if turn.open_part > _OPEN_PART]
+                most = self.workers(kind)
         next_s = max(self._next_s.get(kind, 0.0), self._own_next_s[kind].get(tenant, 0.0))
         return len(fresh) < most and now_s >= next_s
 
@@ -200,13 +218,15 @@ class Turns:
         return [turn for turn in self.running if self.hangs(turn, now_s=now_s)]
 
     def hangs(self, turn: Turn, *, now_s: float) -> bool:
-        """Say whether a job waits for a destination that hangs.
+        """Say whether a job waits for a destination that hangs: none of its strands ends any more.
 
-        When processors are scarce, all jobs take longer. If that were mistaken for a hanging
-        destination, even more jobs would start, and make the shortage worse.
+        A job of hundreds of strands takes seconds when processors are scarce. If that were mistaken
+        for a hanging destination, even more jobs would start, and make the shortage worse. But
+        strands that end one by one for longer than a time box must not hold up others, either.
         """
-        patience_s = min(self.time_box_s, PATIENCE_S * self._stretch)
-        return now_s > turn.ends_s + max(PATIENCE_S, patience_s)
+        patience_s = PATIENCE_S * max(1.0, self._stretch)
+        stuck_s = max(turn.ends_s, turn.ended_lately_s(now_s=now_s)) + patience_s
+        return now_s > min(stuck_s, turn.ends_s + max(PATIENCE_S, self.time_box_s))
 
     def follows_s(self, *, now_s: float) -> float:
         """Return how long a job that begins now follows its logs: all such jobs end together."""

@@ -260,22 +260,46 @@ def test_where_processors_are_short_a_job_takes_longer_and_nobody_hangs(
     assert busy.hanging(now_s=patience_s + 0.01) == [turn]
 
 
-def test_where_processors_are_short_a_worker_has_one_job_at_a_time_until_half_of_it_is_done() -> (
-    None
-):
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [(JobKind.SHARED, JobKind.APART), (JobKind.APART, JobKind.SHARED)],
+)
+def test_where_processors_are_short_a_worker_has_one_job_at_a_time_until_half_of_it_is_done(
+    kind: JobKind, other: JobKind
+) -> None:
     calm, busy = turns(), crowded(turns(), 1.6)
     for each in (calm, busy):
-        started(each, JobKind.SHARED, "a b c")
-        last = started(each, JobKind.SHARED, "a b c")
-        assert each.may_start(JobKind.SHARED, "a", now_s=0.1) is (each is calm)
-        assert each.may_start(JobKind.APART, "a", now_s=0.1)
+        started(each, kind, "a b c")
+        last = started(each, kind, "a b c")
+        assert each.may_start(kind, "a", now_s=0.1) is (each is calm)
+        assert each.may_start(other, "a", now_s=0.1)
         assert each.may_start(JobKind.FOLLOWING, "a", now_s=0.1)
         last.done(strand("a"))
-        assert each.may_start(JobKind.SHARED, "a", now_s=0.1) is (each is calm)
+        assert each.may_start(kind, "a", now_s=0.1) is (each is calm)
         last.done(strand("b"))
-        assert each.may_start(JobKind.SHARED, "a", now_s=0.1), (
-            "a hanging job delays no other destination"
-        )
+        assert each.may_start(kind, "a", now_s=0.1), "a hanging job delays no other destination"
+
+
+@pytest.mark.parametrize("kind", [JobKind.SHARED, JobKind.APART])
+def test_where_processors_are_short_the_jobs_of_one_tenant_delay_no_other(kind: JobKind) -> None:
+    busy = crowded(turns(), 1.6)
+    for _ in range(2):
+        started(busy, kind, "a a")
+    assert not busy.may_start(kind, "a", now_s=0.1)
+    assert busy.may_start(kind, "b", now_s=0.1)
+
+
+def test_a_job_hangs_once_none_of_its_strands_ends_any_more() -> None:
+    """Where processors are scarce, a job of a thousand strands takes seconds without a fault."""
+    of = turns()
+    turn = started(of, JobKind.SHARED, "a b c")
+    turn.done(strand("a"))
+    assert not of.hangs(turn, now_s=1.5)
+    assert not of.hangs(turn, now_s=1.5 + PATIENCE_S)
+    assert of.hangs(turn, now_s=1.6 + PATIENCE_S)
+    turn.done(strand("b"))
+    assert not of.hangs(turn, now_s=TIME_BOX_S)
+    assert of.hangs(turn, now_s=TIME_BOX_S + 0.1), "others wait no longer than a time box"
 
 
 @pytest.mark.parametrize(("stretch", "expected_s"), [(1.5, 0.06), (3.0, 0.12), (90.0, 0.24)])
