@@ -17,6 +17,9 @@ from shared.runtime.tables.folders import TableCopies
 
 # Beyond this part of its bytes, a table accepts only deletions.
 _FULL_PART = 0.9
+# A gateway process does not see what others have written ahead of the copy. So each writes at most
+# this part ahead, or one request: eight processes together stay within the copy's room.
+_AHEAD_PART = 0.125
 SOON = ((b"retry-after", b"1"),)
 
 
@@ -97,7 +100,8 @@ class Rooms:
         if used + max(1, growth) > most or self.copies.is_full(table):
             detail = f"The table has reached its limit ({table.bytes_max} bytes,"
             raise Problem("table_full", f"{detail} bytes_max): delete rows, or raise the limit.")
-        if used + ahead.byte_count + growth > most:
+        is_far = ahead.byte_count and ahead.byte_count + growth > _AHEAD_PART * table.bytes_max
+        if is_far or used + ahead.byte_count + growth > most:
             detail = "There may be no space for these rows: this machine's copy of the table does"
             raise Problem("table_not_ready", f"{detail} not have all rows yet.", headers=SOON)
         return growth
