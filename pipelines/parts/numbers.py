@@ -16,7 +16,8 @@ from pipelines.parts.decimals import NUMBER
 
 # Expressions without any of these have no number that may not fit, and are left unchanged.
 _MAY_NOT_FIT = re.compile(
-    r"[-+*]|div|dec|numeric|int|byte|short|long|ceil|floor|abs|negative|round", re.IGNORECASE
+    r"[-+*]|div|dec|numeric|int|byte|short|long|ceil|floor|abs|negative|round|timestamp",
+    re.IGNORECASE,
 )
 _IT = "hifi:it"
 _OVERFLOWS = frozenset({"Add", "Subtract", "Multiply"})
@@ -41,6 +42,11 @@ _ROUNDED_FROM = (
     f"CASE WHEN typeof(`{_IT}`) NOT IN ('double', 'float')"
     f" OR (`{_IT}` >= -9.223372036854775808E18D AND `{_IT}` < 9.223372036854775808E18D)"
     f" THEN `{_IT}` END"
+)
+# Spark turns seconds beyond its own range into the last moment of that range, 294,000 years away.
+_MOMENT_FROM = (
+    f"CASE WHEN typeof(`{_IT}`) IN ('string', 'date', 'timestamp', 'timestamp_ntz')"
+    f" OR CAST(`{_IT}` AS DOUBLE) BETWEEN -9.2E12D AND 9.2E12D THEN `{_IT}` END"
 )
 _ROUND = frozenset({"ceil", "ceiling", "floor"})
 
@@ -91,6 +97,8 @@ class _Fitting:
             return self._put_in(_CAST_WHOLE.replace("KIND", whole), node)
         if target in {"DecimalType", "decimal"}:
             return self._rebuilt(node, lambda _: self._put_in(_DECIMAL_FROM, node))
+        if target in {"TimestampType", "timestamp"}:
+            return self._rebuilt(node, lambda _: self._put_in(_MOMENT_FROM, node))
         if target in _ROUND and node.children().size() == 1:
             return self._rebuilt(node, lambda _: self._put_in(_ROUNDED_FROM, node))
         return self._strictly(target, node)
