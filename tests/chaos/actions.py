@@ -43,6 +43,8 @@ FAULTS = (
     "freeze broker",
     "fill scratch",
     "step clock",
+    "skew delivery",
+    "skew retrier",
 )
 # Faults for three brokers; during each of them, another broker is paused or cut off.
 FAULTS_OF_THREE = ("move leaders", "roll brokers", "cut broker")

@@ -197,6 +197,7 @@ class Campaign:
             owed=owed,
             # Read after the product's claims: every arrival that it claims must be among these.
             arrivals=self.destinations.arrivals,
+            early=list(self.destinations.early),
             log=evidence.log,
             waiting=evidence.waiting,
             dead=evidence.dead,

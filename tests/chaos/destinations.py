@@ -24,8 +24,10 @@ _HANG_S = 8.0
 # How many requests at once the mood `limit` accepts.
 _LIMIT = 1
 _ACCEPTED = b'{"taken":true}'
+# A rate-limited event may not come again for this long, give or take a moment for the answer's way.
+_RETRY_AFTER_S, _ON_ITS_WAY_S = 1, 0.1
 _PLAIN = {
-    "throttle": (429, "retry-after: 1\r\n"),
+    "throttle": (429, f"retry-after: {_RETRY_AFTER_S}\r\n"),
     "unavailable": (503, ""),
     "unauthorized": (401, ""),
     "redirect": (302, "location: http://127.0.0.1:9/\r\n"),
@@ -57,6 +59,10 @@ class Destinations:
     # Once set, one event of the next request is denied after it was answered with 200.
     denies_one: bool = False
     denied: list[str] = field(default_factory=list)
+    # Events that came again earlier than the answer to them allowed.
+    early: list[Arrival] = field(default_factory=list)
+    # Until when each rate-limited event of a path may not come again (monotonic).
+    _limited_until_s: dict[tuple[str, str], float] = field(default_factory=dict)
     # How long `refuse_slowly` thinks about a request.
     slow_s: float = 1.0
     _arrivals: list[Arrival] = field(default_factory=list)
@@ -118,12 +124,26 @@ class Destinations:
         posted = PostedRequest(
             path, _ids(body, headers), headers.get("hifi-maybe-duplicate") == "1"
         )
+        self._note_early(posted, mood)
         self._under_way[path] += 1
         try:
             await self._answer(posted, mood, writer)
             await writer.drain()
         finally:
             self._under_way[path] -= 1
+
+    def _note_early(self, posted: PostedRequest, mood: str) -> None:
+        """Note events that come too early, and until when a rate-limited one has to wait."""
+        now_s = time.monotonic()
+        # A process that died may not have known of the answer; what it sends again is labelled.
+        if not posted.is_labelled:
+            known = {one: self._limited_until_s.get((posted.path, one), 0.0) for one in posted.ids}
+            self.early += posted.arrivals(
+                [one for one, until_s in known.items() if now_s < until_s]
+            )
+        if mood == "throttle":
+            until_s = now_s + _RETRY_AFTER_S - _ON_ITS_WAY_S
+            self._limited_until_s |= {(posted.path, one): until_s for one in posted.ids}
 
     async def _answer(self, posted: PostedRequest, mood: str, writer: asyncio.StreamWriter) -> None:
         if mood:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,9 @@ class Faults:
                 self._works[action] = self._workers.submit(self._misbehave, action, target)
                 return ""
             case _:
-                return self._step_clock(action, float(dict(action.settings)["seconds"]))
+                seconds = float(dict(action.settings)["seconds"])
+                step = partial(self._skew, target) if what == "skew" else self._step_clock
+                return step(action, seconds)
 
     def end(self, action: Action, *, waits: bool = True) -> str:
         """Return the proof of a longer fault; nothing while it lasts, unless `waits` is set."""
@@ -270,6 +273,15 @@ class Faults:
         off_s = made_ms / 1_000 - time.time()
         assert abs(off_s - seconds) < 10, f"the gateway's clock is off by {off_s:.0f} s"
         return f"the gateway's clock is off by {off_s:.0f} s"
+
+    def _skew(self, service: str, action: Action, seconds: float) -> str:
+        """Step the clock of one service alone: it disagrees with all others."""
+        self._world.step_clock(seconds, service)
+        self._ends[action] = lambda: self._world.step_clock(0, service)
+        count = self._world.reads_clock_of(service)
+        if not count:
+            raise NotHereError(f"no process of {service} runs")
+        return f"the clocks of {count} processes of {service} are off by {seconds:.0f} s"
 
 
 def _fill_up(filler: Path) -> int:

@@ -147,6 +147,11 @@ class _Drafter:
         if fault == "step clock":
             self._note(fault, for_s=for_s, seconds=self.dice.choice((-90, 90)))
             return
+        if fault.startswith("skew"):
+            # Up to an hour, and long enough to write waits and read them again.
+            seconds = self.dice.choice((-1, 1)) * self.dice.choice((90, 900, 3_600))
+            self._note(fault, for_s=for_s + _OUTAGE_S, seconds=seconds)
+            return
         if fault in FAULTS_OF_THREE:
             self._note(fault, **planned(fault, self.dice, outage_s=for_s + _OUTAGE_S))
             return

@@ -96,6 +96,8 @@ class WorldRecord:
     dead: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     queued: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
+    # Unlabelled events that came again before the Retry-After of the answer to them was over.
+    early: Sequence[Arrival] = ()
     # How often each id was sent without an answer saying that it was not stored.
     maybe_stored: Mapping[str, int] = field(default_factory=dict)
     deaths: Sequence[Death] = ()
@@ -133,6 +135,7 @@ def findings(recorded: WorldRecord) -> list[Finding]:
         *_strangers(recorded),
         *_false_receipts(recorded, taken),
         *_unlabelled(recorded),
+        *_early(recorded),
         *_deaths(recorded),
         *_memory(recorded),
         *(Finding("statement", problem) for problem in recorded.statements),
@@ -275,7 +278,7 @@ def _false_receipts(
 
 
 def _unlabelled(recorded: WorldRecord) -> Iterator[Finding]:
-    copies = Counter(event_id for log in recorded.log.values() for event_id in log.values())
+    copies = _copies(recorded)
     plain = Counter(
         (arrival.destination_id, arrival.event_id)
         for arrival in recorded.arrivals
@@ -290,6 +293,21 @@ def _unlabelled(recorded: WorldRecord) -> Iterator[Finding]:
         yield Finding(
             "unlabelled", f"{destination_id} had these again without a label: {_some(ids)}"
         )
+
+
+def _copies(recorded: WorldRecord) -> Counter[str]:
+    return Counter(event_id for log in recorded.log.values() for event_id in log.values())
+
+
+def _early(recorded: WorldRecord) -> Iterator[Finding]:
+    copies = _copies(recorded)
+    early: dict[str, set[str]] = defaultdict(set)
+    for arrival in recorded.early:
+        # A second copy may leave before the answer to the first one comes.
+        if copies[arrival.event_id] == 1:
+            early[arrival.destination_id].add(arrival.event_id)
+    for destination_id, ids in early.items():
+        yield Finding("early", f"{destination_id} had these before Retry-After: {_some(ids)}")
 
 
 def _deaths(recorded: WorldRecord) -> Iterator[Finding]:

@@ -36,6 +36,8 @@ TIME_SCALE = 0.002
 # Room for a run's data there, and little enough to be filled in a moment.
 _DISKS_MB = {"retrier": 192}
 _WEIGH_EVERY = 7
+# The services whose clocks may differ from all others.
+_SKEWED = ("delivery", "retrier")
 _PATIENCE_S = 180.0
 # Maximum resident memory by kind of process. Java: a heap of 512 MB and as much again for classes,
 # threads and buffers (seen: 320 and 570); Python: libraries, and data in flight (seen: 125).
@@ -93,9 +95,16 @@ class World(Keeper):
             look_s=0.5,
         )
 
-    def step_clock(self, seconds: float) -> None:
-        with self.clock.open("r+b") as file:
+    def step_clock(self, seconds: float, service: str = "") -> None:
+        """Step the clock of all processes, or only of one service and its workers."""
+        with _clock_of(self.clock, service).open("r+b") as file:
             file.write(struct.pack("<q", round(seconds * 1e9)))
+
+    def reads_clock_of(self, service: str) -> int:
+        """Return how many processes of a service read that service's own clock."""
+        name = str(_clock_of(self.clock, service))
+        maps = (Path(f"/proc/{pid}/maps") for pid in session_of(self.children[service].pid))
+        return sum(name in _read(path) for path in maps)
 
     def all_deaths(self) -> list[Death]:
         """Return the deaths of processes, including those of the gateway's workers."""
@@ -135,6 +144,17 @@ class World(Keeper):
                     self.peaks_mb[kind] = peak_mb
 
 
+def _clock_of(clock: Path, service: str) -> Path:
+    return clock.with_name(f"{clock.name}-{service}") if service else clock
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
 def _kind_of(name: str, pid: int) -> str:
     try:
         program = Path(f"/proc/{pid}/exe").resolve().name
@@ -146,10 +166,7 @@ def _kind_of(name: str, pid: int) -> str:
 
 
 def _peak_mb(pid: int) -> int:
-    try:
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    except OSError:
-        return 0
+    found = re.search(r"VmHWM:\s+(\d+) kB", _read(Path(f"/proc/{pid}/status")))
     return int(found[1]) // 1_000 if found else 0
 
 
@@ -161,7 +178,8 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
         ensure_jars(jars, cache=cache)
     clock = folder / "clock"
     folder.mkdir(parents=True, exist_ok=True)
-    clock.write_bytes(bytes(8))
+    for service in ("", *_SKEWED):
+        _clock_of(clock, service).write_bytes(bytes(8))
     settings = _settings(folder, cache, brokers)
     with ExitStack() as resources:
         has_disks = all(

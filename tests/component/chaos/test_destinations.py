@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -96,6 +97,21 @@ def test_a_cut_report_is_cut_and_a_whole_one_names_what_failed(destinations: Des
     assert json.loads(report) == {"failed": [{"id": IDS[0], "status": 503}]}
     destinations.put_in_mood(PATH, "cut_207", for_s=60)
     assert post(destinations, IDS)[0].partition(b"\r\n\r\n")[2] == report[:-5]
+
+
+def test_a_rate_limited_event_that_comes_again_too_soon_is_noted_unless_it_is_labelled(
+    destinations: Destinations,
+) -> None:
+    destinations.put_in_mood(PATH, "throttle", for_s=60)
+    post(destinations, IDS[:2])
+    destinations.calm()
+    post(destinations, IDS[:1], label=True)
+    assert destinations.early == []
+    post(destinations, IDS[1:])
+    assert destinations.early == [Arrival("t0", "t0-s1/d2", IDS[1], is_labelled=False)]
+    time.sleep(1.0)
+    post(destinations, IDS)
+    assert len(destinations.early) == 1
 
 
 def test_who_denies_an_event_has_answered_200_to_it(destinations: Destinations) -> None:

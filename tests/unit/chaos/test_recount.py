@@ -164,6 +164,16 @@ def test_a_repeat_without_a_label_is_found() -> None:
     assert words(replace(world, arrivals=labelled)) == []
 
 
+def test_a_retry_before_its_time_is_found() -> None:
+    world = sound()
+    early = arrived("t0", "t0-s1/all", T0[1])
+    assert words(replace(world, early=early)) == ["early"]
+    twice = {stream: dict(log) for stream, log in world.log.items()}
+    twice["t0-s1"][9, 9] = T0[1]
+    sent = {**world.maybe_stored, T0[1]: 2}
+    assert words(replace(world, early=early, log=twice, maybe_stored=sent)) == []
+
+
 def test_a_death_without_a_word_and_one_without_a_cause_are_found() -> None:
     silent = Death("gateway", "was ended by SIGSEGV", "", is_excused=True)
     causeless = Death("observe", "ended with exit code 1", "no Kafka", is_excused=False)
