@@ -75,6 +75,8 @@ class ScriptedClient:
         self.may_number = asyncio.Event()
         self.may_number.set()
         self.is_reachable = True
+        # Whether brokers answer nothing about topics that are not known yet.
+        self.is_silent = False
         self.is_stopped = False
 
     async def start(self) -> None:
@@ -85,12 +87,14 @@ class ScriptedClient:
 
     def force_metadata_update(self) -> "asyncio.Future[bool]":
         answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        answered.get_loop().call_soon(answered.set_result, True)
+        answered.get_loop().call_soon(answered.set_result, not self.is_silent)
         return answered
 
     async def wait_for_topic(self, topic: str) -> set[int]:
         found = self.cluster.partitions_for_topic(topic)
         if found is None:
+            if self.is_silent:
+                await asyncio.Event().wait()
             raise UnknownTopicOrPartitionError
         return found
 

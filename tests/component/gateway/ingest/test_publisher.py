@@ -43,6 +43,20 @@ def test_a_topic_that_is_gone_costs_no_other_batch_its_report(play: PlayScene) -
     play(test)
 
 
+def test_a_topic_is_unknown_only_if_a_broker_says_so_and_not_because_none_answers(
+    play: PlayScene,
+) -> None:
+    async def test(s: Scene) -> None:
+        gone = await s.publish("new")
+        s.client.is_silent = True
+        silent = await s.publish("new")
+        assert (gone.fate, silent.fate) == (Fate.NOT_STORED, Fate.NOT_STORED)
+        assert gone.reason == "Kafka knows no topic new"
+        assert silent.reason == "Kafka does not return the partitions of new"
+
+    play(test)
+
+
 def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(
     play: PlayScene,
 ) -> None:
