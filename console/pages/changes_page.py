@@ -22,7 +22,7 @@ _KINDS = (
     *("stream", "destination", "pipeline", "replacement", "table", "channel"),
     *("key", "tenant"),
 )
-_DEEDS = ("made", "changed", "deleted", "paused", "resumed", "tried now", "disabled", "rotated",
+_DEEDS = ("created", "changed", "deleted", "paused", "resumed", "tried now", "disabled", "rotated",
           "retired", "redriven", "replayed", "replay cancelled", "resealed", "put in place",
           "given up")  # fmt: skip
 _TEXT_CHARS_MAX = 300

@@ -239,9 +239,9 @@ def _spread(spread: SpreadView | None) -> list[tuple[str, Child]]:
     """Show how evenly its events are spread over Kafka partitions, once enough have come."""
     if spread is None:
         return []
-    share = f"{spread.part:.0%} of the events, {spread.times:.1f} times its share"
+    share = f"{100 * spread.part:.0f} % of the events, {spread.times:.1f} times its share"
     fullest = f"number {spread.fullest}: {share}"
-    keys = [fragment(code(key), f" {part:.0%}") for key, part in spread.keys]
+    keys = [fragment(code(key), f" {100 * part:.0f} %") for key, part in spread.keys]
     listed = [part for key in keys for part in (", ", key)][1:]
     return [
         ("Fullest Kafka partition", tag("span", fullest, class_="warn" if spread.is_hot else None)),

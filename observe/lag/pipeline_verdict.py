@@ -46,7 +46,7 @@ def _trouble(
         return Finding(StreamVerdict.STALLED, f"{reason} for {lane.silent_s:.0f} s", state.standing)
     dead, total = rates.get(ReceiptOutcome.DEAD.value, 0.0), sum(rates.values())
     if dead and dead >= total / 2:
-        reason = f"{dead / total:.0%} of the events of the last minute became dead letters"
+        reason = f"{100 * dead / total:.0f} % of the events of the last minute became dead letters"
         return Finding(StreamVerdict.REJECTING, reason, "dead_letters")
     return None
 

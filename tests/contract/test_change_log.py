@@ -35,7 +35,7 @@ def test_each_change_is_told_with_who_has_made_it_and_numbered_by_tenant(opened:
         page = await ground.changes.page(AskedChanges(count=10, tenant=tenant))
         told = [each.change for each in page.changes]
         assert [(each.number, each.did) for each in told] == [
-            *((4, "redriven"), (3, "deleted"), (2, "changed"), (1, "made")),
+            *((4, "redriven"), (3, "deleted"), (2, "changed"), (1, "created")),
         ]
         assert {(each.kind, each.name, each.by) for each in told} == {("stream", stream.name, by)}
         made, changed, deleted = told[3], told[2], told[1]

@@ -74,9 +74,11 @@ def halt_fact(
         return ""
     link: Child = tag("a", "Try now …", href=path_for(RESUME, destination)) if may_resume else ""
     until_ms = flow.until_ms if flow else 0
-    ends = "until a person tries it now"
-    if halt in {"failing", "rate-limited"} and until_ms:
-        ends = f"next try at {wording.clock(until_ms)}"
+    if halt in {"paused", "disabled"}:
+        ends = "until a person tries it now"
+    else:
+        # Hifi tries one event of a held destination from time to time, too.
+        ends = f"next try at {wording.clock(until_ms)}" if until_ms else "until it accepts an event"
     return fragment(tag("span", f"{halt}, {ends}", class_="warn"), " ", link)
 
 
@@ -136,7 +138,7 @@ async def _ask(asked: PageRequest, asks: tuple[str, str, str], says: str, also: 
         name=destination.id,
         words=asks,
         says=says,
-        also=fragment(f"{backlog} queued or waiting for it. ", also),
+        also=fragment(f"Backlog: {backlog}, queued or waiting for a retry. ", also),
         here="/destinations",
         back=f"/streams/{destination.id}",
         at=control_path(destination),

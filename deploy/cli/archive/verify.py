@@ -102,7 +102,7 @@ def verify(
 
 def pipeline_made_ms(client: ControlClient, archive: ArchiveId) -> int | None:
     """Return when the archive's pipeline was first created; None if there is no record of it."""
-    query = {"kind": "pipeline", "name": archive.name, "did": "made", "limit": "1000"}
+    query = {"kind": "pipeline", "name": archive.name, "did": "created", "limit": "1000"}
     made = client.call("GET", "changes", query=query)["changes"]
     return min(
         (change["at_ms"] for change in made if change["tenant"] == archive.tenant), default=None

@@ -36,7 +36,7 @@ def _filters(
     contains: Annotated[str | None, typer.Option(help="Search by part of the name.")] = None,
     by: Annotated[str | None, typer.Option(help="Only changes made with this key.")] = None,
     did: Annotated[
-        str | None, typer.Option(help="Kind of change: made, changed, deleted, paused ...")
+        str | None, typer.Option(help="Kind of change: created, changed, deleted, paused ...")
     ] = None,
     since: Annotated[
         str | None,

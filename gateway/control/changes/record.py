@@ -171,7 +171,7 @@ def _deed(before: ConfigObject | None, after: ConfigObject | None, names: set[st
         case Replacement(), Replacement(document=None):
             did = "given up"
         case None | Replacement(document=None), _:
-            did = "made"
+            did = "created"
         case _, None:
             did = "deleted"
         case ApiKey(), ApiKey() if names == {SHOWN_AS["secrets"]}:

@@ -36,7 +36,7 @@ class ChangeQuery(BaseModel):
     name: _Text | None = Field(default=None, description="The object's name: STREAM/DESTINATION.")
     contains: _Text | None = Field(default=None, description="Part of the object's name.")
     by: _Text | None = Field(default=None, description="The author's name, such as a key's.")
-    did: _Text | None = Field(default=None, description="made, changed, deleted, paused ...")
+    did: _Text | None = Field(default=None, description="created, changed, deleted, paused ...")
     from_ms: TimeMs | None = Field(default=None, alias="from")
     to_ms: TimeMs | None = Field(default=None, alias="to")
     tenant: _Text | None = Field(default=None, description="Only this tenant's; for operators.")

@@ -97,7 +97,7 @@ async def _owned_since(plane: ControlPlane, caller: Caller, stream: str) -> int:
             count=1,
             tenant=caller.tenant,
             object=("stream", stream),
-            wanted=lambda change: change.did == "made",
+            wanted=lambda change: change.did == "created",
         )
     )
     if made.changes:

@@ -167,9 +167,9 @@ def test_changes_are_listed_the_newest_first(gateway: RunningGateway) -> None:
     lines = out.splitlines()
     assert code == 0
     assert [line.split()[2:5] for line in lines[1:]] == [
-        ["default", "root", "made"],
+        ["default", "root", "created"],
         ["acme", "root", "changed"],
-        ["acme", "root", "made"],
+        ["acme", "root", "created"],
     ]
     assert lines[2].split()[4:] == ["changed", "tenant", "acme", "events_per_s", "10", ">", "20"]
     chosen = ("--kind", "tenant", "--did", "changed", "--from", "1h", "--by", "root")

@@ -67,7 +67,7 @@ def record(
 
 def test_a_new_object_is_told_with_what_is_not_as_by_default() -> None:
     told = record(replace(SHOP, name="new", rate_per_s=7.0))
-    assert (told.tenant, told.by, told.did) == ("acme", OPS, "made")
+    assert (told.tenant, told.by, told.did) == ("acme", OPS, "created")
     assert (told.kind, told.name) == ("destination", "orders/new")
     assert [each.name for each in told.settings] == ["rate_per_s", "url"]
     assert told.settings[0] == ChangedSetting("rate_per_s", after=7)
@@ -108,7 +108,7 @@ def test_of_a_key_is_told_how_many_texts_are_good_and_nothing_of_them() -> None:
 
 
 DEEDS: list[tuple[ConfigObject | None, ConfigObject | None, str]] = [
-    (None, replace(ORDERS, name="new"), "made"),
+    (None, replace(ORDERS, name="new"), "created"),
     (SHOP, None, "deleted"),
     (SHOP, RemovedDestination("orders", "shop", "acme", 5), "deleted"),
     (SHOP, replace(SHOP, timeout_s=3.0), "changed"),
@@ -121,9 +121,9 @@ DEEDS: list[tuple[ConfigObject | None, ConfigObject | None, str]] = [
     (KEY.with_new(HASHES[1]), KEY.with_new(HASHES[1]).with_new(HASHES[2]), "rotated"),
     (KEY.with_new(HASHES[1]), KEY.with_new(HASHES[1]).with_newest_only(), "retired"),
     (KEY, replace(KEY, scopes=frozenset({"read"})), "changed"),
-    (None, BUILT, "made"),
+    (None, BUILT, "created"),
     (BUILT, replace(BUILT, document=None), "given up"),
-    (replace(BUILT, document=None), BUILT, "made"),
+    (replace(BUILT, document=None), BUILT, "created"),
 ]
 
 
@@ -181,7 +181,7 @@ def test_a_deed_is_told_with_its_facts() -> None:
 
 
 def stored(offset: int, tenant: str, name: str = "orders") -> RecordIn:
-    value = ChangeRecord(number=1, tenant=tenant, by=OPS, kind="stream", name=name, did="made")
+    value = ChangeRecord(number=1, tenant=tenant, by=OPS, kind="stream", name=name, did="created")
     raw = msgspec.json.encode(value)
     return RecordIn(Origin(CHANGES, 0, offset), offset * 10, b"", raw, ())
 

@@ -44,7 +44,12 @@ LOST = MinuteBooks(
             StreamVerdict.STALLED,
             "7 events are queued and none has moved for 90 s",
         ),
-        ({}, {"rates": {"passed": 1.0, "dead": 3.0}}, StreamVerdict.REJECTING, "75% of the events"),
+        (
+            {},
+            {"rates": {"passed": 1.0, "dead": 3.0}},
+            StreamVerdict.REJECTING,
+            "75 % of the events",
+        ),
         ({}, {"rates": {"passed": 3.0, "dead": 1.0}}, StreamVerdict.OK, ""),
         ({}, {"blindness": "the audit hangs"}, StreamVerdict.CANNOT_TELL, "the audit hangs"),
         (

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from shared.config.credentials import Proxy
@@ -39,14 +40,14 @@ def test_a_person_says_to_go_on_with_a_destination_that_stands(
     change(console, held)
     console.flows["orders/lake"] = FlowRecord(Flow(), state=FlowState.HELD, since_ms=before_ms)
     page = client.get("/streams/orders/lake")
-    assert "held, until a person tries it now" in page.text
+    assert "held, until it accepts an event" in page.text
     asked = client.get("/destinations/resume?stream=orders&destination=lake")
     assert "Try <code>" in asked.text
     assert "First correct its address or its credentials" in asked.text
     fields = {"csrf": csrf_of(asked.text), "stream": "orders", "destination": "lake"}
     page = client.post("/destinations/resume", data=fields, follow_redirects=True)
     assert page.url.path == "/streams/orders/lake"
-    assert "until a person tries it now" not in page.text
+    assert "held, until" not in page.text
     assert "Retry requested at" in page.text
     stored = console.config.configuration.destinations["orders/lake"]
     assert stored == held.resumed(at_ms=stored.resumed_at_ms)
@@ -88,6 +89,14 @@ def test_one_that_is_failing_can_be_tried_now_and_the_page_says_what_follows(
     assert "failing, next try" not in after
     assert "Retry requested at" in after
     assert console.config.configuration.destinations["orders/lake"].resumed_at_ms > NOW_MS
+
+
+def test_a_held_one_is_tried_by_itself_and_its_page_says_when(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    held = msgspec.structs.replace(told(Flow(), *[AWAY] * 10), held_at_ms=NOW_MS)
+    console.flows["orders/lake"] = FlowRecord(Flow()).with_flow(held, now_ms=NOW_MS)
+    assert "held, next try at 22:13:50" in client.get("/streams/orders/lake").text
 
 
 def test_one_is_paused_and_removed_by_forms(console: RunningConsole, client: httpx.Client) -> None:

@@ -82,13 +82,13 @@ def test_each_change_is_told_to_whose_it_is_the_newest_first(changed: RunningGat
         ("changed", "tenant", "acme"),
         ("tried now", "destination", "orders/shop"),
         ("changed", "destination", "orders/shop"),
-        ("made", "destination", "orders/shop"),
+        ("created", "destination", "orders/shop"),
     ]
-    acme[2] = ("made", "tenant", "acme")
+    acme[2] = ("created", "tenant", "acme")
     assert deeds(changed, "acme-reader") == acme
-    assert deeds(changed, "zoo-admin") == [("made", "stream", "animals")]
-    assert deeds(changed, "root") == [*acme[:3], ("made", "stream", "animals"), *acme[3:]]
-    assert deeds(changed, "root", tenant="zoo") == [("made", "stream", "animals")]
+    assert deeds(changed, "zoo-admin") == [("created", "stream", "animals")]
+    assert deeds(changed, "root") == [*acme[:3], ("created", "stream", "animals"), *acme[3:]]
+    assert deeds(changed, "root", tenant="zoo") == [("created", "stream", "animals")]
     assert deeds(changed, "acme-narrow") == [acme[0], *acme[3:]]
     assert "s3cret" not in send(changed, "root", "GET", "changes").text
 

@@ -116,7 +116,7 @@ def test_a_channel_is_made_shown_listed_changed_and_removed(
     assert code(gateway.client.delete(PATH)) == (404, "unknown_channel")
     changes = gateway.client.get("/v1/changes", params={"kind": "channel"}).json()["changes"]
     deeds = [(each["name"], each["did"]) for each in changes]
-    assert deeds == [("shop/ops", did) for did in ("deleted", "changed", "made")]
+    assert deeds == [("shop/ops", did) for did in ("deleted", "changed", "created")]
 
 
 def test_it_can_go_another_way_and_to_another_address(
